@@ -1,0 +1,5 @@
+"""`python -m dvk`."""
+
+from dvk.cli import main
+
+main()

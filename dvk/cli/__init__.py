@@ -1,0 +1,33 @@
+"""The `dvk` command: one file a command, parsed here, worked in `pipelines/`, errors turned into exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from dvk.cli import doctor, optimize, skills, verify
+from dvk.errors import DvkError
+
+app = typer.Typer(
+    name="dvk",
+    help="Make PyTorch code faster with kernels that are written, proved and remembered.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("optimize")(optimize.command)
+app.command("verify")(verify.command)
+app.add_typer(skills.app, name="skills")
+app.command("doctor")(doctor.command)
+
+
+def main() -> None:
+    """Run the command line: exit 0 success, 1 an honest negative, 2 the user can fix it."""
+    try:
+        app()
+    except DvkError as error:
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(141)

@@ -1,0 +1,82 @@
+"""`dvk doctor`: say what this machine can do, and which settings there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting with its default, unit and reason instead.")
+    ] = False,
+    library: Annotated[
+        Path | None, typer.Option(help="Skill library to look at (default: $DVK_HOME/skills.db).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")] = False,
+) -> None:
+    """Say what this machine can do: compilers, GPUs, backends, bandwidth, the skill library."""
+    from dvk.pipelines import doctor
+
+    if settings:
+        rows = doctor.settings()
+        print(json.dumps(rows, indent=2) if as_json else "\n".join(_setting(row) for row in rows))
+        return
+    report = doctor.examine(library)
+    print(json.dumps(report, indent=2) if as_json else "\n".join(report_lines(report)))
+
+
+def _setting(row: dict[str, Any]) -> str:
+    return f"{row['key']} = {json.dumps(row['default'])}\n    {row['reason']}"
+
+
+def report_lines(report: dict[str, Any]) -> list[str]:
+    """The report for people: one fact a line."""
+    machine, cuda, compiler, nvcc = report["machine"], report["cuda"], report["compiler"], report["nvcc"]
+    lines = [f"dvk {report['dvk']}", "", "machine"]
+    memory = f"{machine['memory_bytes'] / 2**30:.1f} GiB"
+    lines.append(_row("processor", f"{machine['cpu']}, {machine['num_cores']} cores, {memory}{_copies(machine)}"))
+    for gpu in cuda.get("gpus", []):
+        what = f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, capability {gpu['capability']}"
+        lines.append(_row("GPU", f"{what}{_copies(cuda)}, driver {report['driver'] or 'unknown'}"))
+    if not cuda["works"]:
+        lines.append(_row("GPU", f"none usable: {cuda['error']}"))
+    lines.append(_row("system", f"{machine['platform']}, Python {machine['python']}"))
+    lines += ["", "packages"]
+    lines += [_row(name, version or "not installed") for name, version in machine["packages"].items()]
+    lines += ["", "tools"]
+    if compiler["works"]:
+        done = f"OpenMP with {compiler['num_threads']} threads, test kernel in {compiler['compile_s']:.2f} s"
+        lines.append(_row("g++", f"{compiler['version']} at {compiler['path']}, {done}"))
+    else:
+        lines.append(_row("g++", f"does not work: {compiler['error']}"))
+    lines.append(_row("nvcc", f"{nvcc['version']} at {nvcc['path']}" if nvcc else "not found"))
+    lines.append(_row("nvrtc", cuda.get("nvrtc") or "not found"))
+    for name, answer in report["triton"].items():
+        lines.append(_row(f"triton, {name}", "works" if answer["works"] else f"does not work: {answer['error']}"))
+    lines += ["", "backends"]
+    for name, answer in report["backends"].items():
+        lines.append(_row(name, "works" if answer["works"] else f"does not work: {answer['error']}"))
+    lines += ["", "skill library", f"  {_library(report['library'])}"]
+    saved = report["saved"]
+    lines += ["", f"measurements kept in {saved}" if saved else f"measurements not kept: cannot write {report['home']}"]
+    return lines
+
+
+def _row(name: str, value: str) -> str:
+    return f"  {name:<20}{value}"
+
+
+def _copies(facts: dict[str, Any]) -> str:
+    return f", copies {facts['copy_gbps']:.0f} GB/s" if facts.get("copy_gbps") else ""
+
+
+def _library(facts: dict[str, Any]) -> str:
+    if not facts["exists"]:
+        return f"{facts['path']}: not built yet, the first command that needs it does"
+    if facts["num_skills"] is None:
+        return f"{facts['path']}: {facts['error']}"
+    return f"{facts['path']}: {facts['num_skills']} skills, {facts['num_bytes'] / 2**20:.1f} MiB"

@@ -1,0 +1,245 @@
+"""Capture a task's module as an operator graph, in a sandboxed child.
+
+torch.export in its pre-dispatch form was chosen over torch.fx symbolic tracing on evidence: it gives
+one canonical ATen vocabulary with shapes, dtypes and strides for free functions, methods, operators
+and modules alike, keeps `layer_norm`, `softmax` or `linear` whole, and shows buffer mutations as
+explicit in-place calls, where fx keeps five spellings of one operator and no shapes.
+
+A module that cannot be captured (control flow on data, custom operators, non-tensor inputs) raises
+`CannotCompose` with the reason; that is an honest "no speed-up", not an error.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from dvk.config import Limits
+from dvk.errors import DvkError
+from dvk.records import Graph, Node, Task
+
+MAX_LITERAL = 256
+"""Elements of a constant tensor made in forward() that may be written into the drop-in."""
+
+
+class CannotCompose(Exception):
+    """The module is outside what the composer covers; the message says why."""
+
+
+class Captured(BaseModel):
+    """A graph and what a drop-in needs to know to stand in for the module."""
+
+    model_config = ConfigDict(frozen=True)
+
+    graph: Graph
+    arguments: tuple[str, ...]
+    """Forward parameters in call order."""
+    constants: dict[str, Any] = {}
+    """Arguments that are plain values, baked into the graph."""
+    config_hash: str
+    """What `embedded.dvk_config` says of the captured module."""
+
+
+def capture(task: Task, limits: Limits) -> Captured:
+    """The operator graph of the task's reference.
+
+    Raises:
+        CannotCompose: the module is outside what can be captured.
+        DvkError: the child could not run.
+    """
+    from dvk.sandbox import Death, call
+
+    answer = call("dvk.composer.capture:child", {"task": task.model_dump(mode="json")}, limits)
+    if isinstance(answer, Death):
+        raise DvkError(f"capturing the module ended with {answer.reason}", "see the log above, or run the module alone first")
+    if "cannot" in answer.value:
+        raise CannotCompose(answer.value["cannot"])
+    return Captured.model_validate(answer.value["captured"])
+
+
+def child(channel: Any) -> None:
+    """Child side of `capture`."""
+    request = channel.receive()
+    try:
+        captured = trace(Task.model_validate(request["task"]))
+    except CannotCompose as error:
+        channel.send({"cannot": str(error)})
+        return
+    channel.send({"captured": captured.model_dump(mode="json")})
+
+
+def trace(task: Task) -> Captured:
+    """Export and encode; runs where the user's code may run."""
+    from dvk.tasks.build import build
+
+    built = build(task)
+    args, kwargs = built.inputs(0)
+    if kwargs:
+        raise CannotCompose("inputs passed by keyword")
+    return trace_module(built.model, args, built.input_names(args))
+
+
+def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
+    """Export a live module on example arguments."""
+    import torch
+
+    from dvk.composer.embedded import dvk_config
+
+    if any(not isinstance(a, (torch.Tensor, bool, int, float, str, type(None))) for a in args):
+        raise CannotCompose("an input is neither a tensor nor a plain value")
+    config = dvk_config(model)
+    if config is None:
+        raise CannotCompose("a submodule has forward hooks")
+    try:
+        with torch.no_grad():
+            program = torch.export.export(model, tuple(args), strict=False)
+    except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
+        first = str(error).strip().splitlines()
+        raise CannotCompose(f"torch.export: {first[0] if first else type(error).__name__}") from None
+    encoder = _Encoder(program, model, dict(zip(names, args, strict=False)))
+    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config,
+                    constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
+
+
+class _Encoder:
+    """Turns an exported program into our records, with in-place operations on fresh values renamed."""
+
+    def __init__(self, program: Any, model: Any, inputs: dict[str, Any]):
+        self.program, self.model, self.inputs = program, model, inputs
+        self.names: dict[str, str] = {}
+        self.counts = dict.fromkeys("xpcv", 0)
+        self.nodes: list[Node] = []
+
+    def graph(self) -> Graph:
+        signature = self.program.graph_signature
+        order = list(self.program.graph.nodes)
+        kinds = {**dict.fromkeys(signature.user_inputs, "input"), **{n: "param" for n in signature.inputs_to_parameters},
+                 **{n: "buffer" for n in signature.inputs_to_buffers},
+                 **{n: "const" for n in signature.inputs_to_lifted_tensor_constants}}
+        targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
+                   **signature.inputs_to_lifted_tensor_constants}
+        tensor_inputs = iter(n for n, a in self.inputs.items())
+        output: Any = None
+        for position, node in enumerate(order):
+            if node.op == "placeholder":
+                kind = kinds.get(node.name)
+                if kind == "input" or kind is None:
+                    name = next(tensor_inputs)
+                    if "val" in node.meta and hasattr(node.meta["val"], "shape"):
+                        self._add(node, "x", "input", target=name)
+                elif node.users:
+                    self._held(node, kind, targets[node.name])
+            elif node.op == "call_function":
+                self._call(node, order[position + 1:])
+            elif node.op == "output":
+                output = node.args[0]
+            else:
+                raise CannotCompose(f"graph node of kind {node.op}")
+        return Graph(nodes=tuple(self.nodes), outputs=self._outputs(output), training=bool(self.model.training))
+
+    def _outputs(self, flat: Any) -> Any:
+        import torch
+
+        spec = self.program.call_spec.out_spec
+        users = [self._encode(v) for v in flat][-spec.num_leaves:] if spec.num_leaves else []
+        tree = torch.utils._pytree.tree_unflatten(users, spec)
+        return _plain(tree)
+
+    def _held(self, node: Any, kind: str, target: str) -> None:
+        found: Any = self.model
+        for part in target.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            tensor = self.program.constants[target]
+            if tensor.numel() > MAX_LITERAL:
+                raise CannotCompose(f"a constant of {tensor.numel()} elements made in forward()")
+            self._add(node, "c", "const", kwargs={"data": tensor.tolist()})
+        else:
+            self._add(node, "c" if kind == "const" else "p", kind, target=target)
+
+    def _call(self, node: Any, later: list[Any]) -> None:
+        if node.target is operator.getitem:
+            op = "getitem"
+        else:
+            op = str(node.target)
+            if not op.startswith("aten."):
+                raise CannotCompose(f"operator {op}")
+        packet, _, overload = op.removeprefix("aten.").partition(".")
+        if packet.endswith("_") and not packet.startswith("_") and packet != "detach_" and self._is_fresh(node.args[0], node, later):
+            import torch
+
+            if hasattr(getattr(torch.ops.aten, packet[:-1], None), overload or "default"):
+                op = f"aten.{packet[:-1]}.{overload}"
+                self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
+                self.names[node.args[0].name] = self.names[node.name]
+                return
+        self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
+
+    def _is_fresh(self, target: Any, node: Any, later: list[Any]) -> bool:
+        """The written value is a temporary that nobody else can see through an alias."""
+        from dvk.composer.lowering import VIEWS
+
+        rest = set(later)
+        packet = str(target.target).removeprefix("aten.").split(".")[0]
+        if target.op != "call_function" or packet in VIEWS or target.target is operator.getitem:
+            return False
+        for user in target.users:
+            alias = str(user.target).removeprefix("aten.").split(".")[0]
+            if user is not node and alias in VIEWS and any(u in rest for u in user.users):
+                return False
+        return not packet.endswith("_") or packet == "detach_" or target.name in self.names
+
+    def _add(self, node: Any, letter: str, op: str, *, args: Any = (), kwargs: Any = None, target: str | None = None) -> None:
+        import torch
+
+        name = f"{letter}{self.counts[letter]}"
+        self.counts[letter] += 1
+        self.names[node.name] = name
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            if any(not isinstance(s, int) for s in value.shape):
+                raise CannotCompose(f"{op} has a shape that depends on values")
+            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, shape=tuple(value.shape),
+                                   dtype=str(value.dtype).removeprefix("torch."), strides=tuple(value.stride()), target=target))
+        else:
+            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, target=target))
+
+    def _encode(self, value: Any) -> Any:
+        import torch
+
+        if isinstance(value, torch.fx.Node):
+            return {"ref": self.names[value.name]}
+        if isinstance(value, (list, tuple)):
+            return [self._encode(v) for v in value]
+        if isinstance(value, dict):
+            return {k: self._encode(v) for k, v in value.items()}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": value.type}
+        if isinstance(value, torch.memory_format):
+            return {"memory_format": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.layout):
+            return {"layout": str(value).removeprefix("torch.")}
+        if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+            return {"float": str(value)}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise CannotCompose(f"an operand of type {type(value).__name__}")
+
+
+def _plain(tree: Any) -> Any:
+    """The output pytree as JSON-able data, keeping tuple and list apart."""
+    if isinstance(tree, dict):
+        return tree if set(tree) == {"ref"} else {"dict": {str(k): _plain(v) for k, v in tree.items()}}
+    if isinstance(tree, tuple):
+        if type(tree) is not tuple:
+            raise CannotCompose(f"the output is a {type(tree).__name__}")
+        return {"tuple": [_plain(v) for v in tree]}
+    if isinstance(tree, list):
+        return {"list": [_plain(v) for v in tree]}
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return {"value": tree}
+    raise CannotCompose(f"the output holds a {type(tree).__name__}")

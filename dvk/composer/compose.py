@@ -1,0 +1,133 @@
+"""From a captured graph and a plan to a candidate: rewrite, lower, fuse, render, write.
+
+A `Plan` is data: the recipes to apply and a schedule a kernel. Everything else follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dvk.composer import cpp, dropin, embedded, host, recipes
+from dvk.composer.capture import Captured
+from dvk.composer.fuse import LONG_ROW, MANY_ROWS, Group, Partition, partition
+from dvk.composer.kernel import Kernel, build
+from dvk.composer.lowering import PrimGraph, lower
+from dvk.composer.prims import Prim
+from dvk.records import Backend, Candidate, Graph, Task
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: recipe names in order, and a schedule by kernel name (the default where missing)."""
+
+    recipes: tuple[str, ...]
+    schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A graph fused under some recipes, before schedules are chosen."""
+
+    graph: Graph
+    prims: PrimGraph
+    part: Partition
+    kernels: dict[int, Kernel]
+    """By identity of the group."""
+
+    @property
+    def ordered(self) -> list[Kernel]:
+        """Kernels in launch order."""
+        return [self.kernels[id(step)] for step in self.part.schedule if isinstance(step, Group)]
+
+
+def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
+    """Apply the graph recipes among `names`, lower and partition."""
+    graph = recipes.rewrite(captured.graph, names, task.device)
+    prims = lower(graph, recipes.allowed(graph, names))
+    part = partition(prims, partial(_may_merge, names, task.device))
+    strides = host.layouts(graph, prims)
+    kernels: dict[int, Kernel] = {}
+    for step in part.schedule:
+        if isinstance(step, Group):
+            kernels[id(step)] = build(step, part, f"k{len(kernels)}", strides)
+    return Composition(graph, prims, part, kernels)
+
+
+def _may_merge(names: tuple[str, ...], device: str, first: Group, second: Group, value: Prim) -> bool:
+    if first.reduced or second.reduced:
+        if "fuse_rowwise" not in names:
+            return False
+        # Later work on a row that one program must finish alone pays only with short rows or many of them.
+        long = max(first.row_length, second.row_length) > LONG_ROW
+        rows = max(first.rows if first.reduced else 0, second.rows if second.reduced else 0)
+        later = first.reduced and not all(second.is_row_level(p) or p.shape == value.shape for p in second.members)
+        return not (long and later and device == "cuda" and rows < MANY_ROWS)
+    return "fuse_pointwise" in names or "fuse_epilogue" in names
+
+
+def renderer(backend: Backend) -> Any:
+    """The module that renders kernels for a back end."""
+    if backend == "cpp":
+        return cpp
+    from dvk.composer import triton
+
+    return triton
+
+
+def compose(task: Task, captured: Captured, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
+    """A candidate that executes the plan."""
+    composition = fuse(task, captured, plan.recipes)
+    return write(task, captured, composition, plan, backend, skills=skills, title=title)
+
+
+def write(task: Task, captured: Captured, composition: Composition, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (),
+          title: str = "") -> Candidate:
+    """A candidate from a graph already fused."""
+    render = renderer(backend)
+    chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
+    launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
+    writer = host.HostWriter(composition.graph, composition.prims, composition.part, composition.kernels, launch,
+                             "inplace_epilogue" in plan.recipes, task.device)
+    program = writer.program()
+    texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
+    shared = render.prelude(composition.ordered)
+    functions: list[Any] = [embedded.dvk_config, embedded.dvk_strided]
+    if program.derived:
+        functions.append(embedded.dvk_derived)
+    replay = "cuda_graph" in plan.recipes and task.device == "cuda"
+    if replay:
+        functions.append(embedded.dvk_replay)
+    if backend == "cpp":
+        functions.append(embedded.dvk_compile)
+        header = "import ctypes\nimport hashlib\nimport os\nimport shutil\nimport subprocess\nimport tempfile\nimport warnings\n\nimport torch"
+        kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
+    else:
+        header = "import hashlib\n\nimport torch\nimport triton\nimport triton.language as tl"
+        kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
+    title = title or f"{len(composition.ordered)} fused kernels"
+    source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,
+                          graph_replay=replay)
+    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=plan.recipes,
+                     schedule=chosen)
+
+
+def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:
+    """A ctypes call with raw addresses."""
+    return [f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"]
+
+
+def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
+    """Module text that holds the C++ source, and the lines that load it."""
+    if not kernels:
+        return "", []
+    names = [f"_dvk_{k.name}" for k in kernels]
+    text = f"_DVK_FLAGS = {cpp.FLAGS!r}\n_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None" for n in names)
+    load = [f"global {', '.join(names)}", "if ready:", "    library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)", "    if library is None:",
+            "        warnings.warn('no C++ compiler found (g++ or $CXX): running the original computation')", "        return False"]
+    for kernel, name in zip(kernels, names, strict=True):
+        count = len(kernel.inputs) + len(kernel.outputs)
+        load += [f"    {name} = library.{kernel.name}", f"    {name}.argtypes, {name}.restype = [ctypes.c_void_p] * {count}, None"]
+    return text, load

@@ -1,0 +1,246 @@
+"""The host half of a drop-in: the body of its forward, as Python lines.
+
+Extern calls keep their program order, each kernel runs as soon as its operands exist, and a
+temporary is dropped after its last use so that the allocator can hand its memory on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.composer.affine import contiguous_strides
+from dvk.composer.fuse import Group, Partition, output_bases
+from dvk.composer.kernel import Kernel
+from dvk.composer.lowering import PrimGraph
+from dvk.composer.prims import Prim, View
+from dvk.records import Graph, Node
+
+FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+         "conv_transpose3d", "convolution"}
+"""Calls whose result nobody else can hold, so a kernel may write over it."""
+IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+            "conv_transpose3d", "batch_norm", "dropout", "embedding", "cat", "stack", "cumsum", "argmax", "argmin", "einsum",
+            "layer_norm", "group_norm", "instance_norm", "relu", "exp", "log", "sigmoid", "tanh", "softmax", "log_softmax",
+            "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
+"""ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
+
+Launch = Callable[[Kernel, list[str], list[str]], list[str]]
+
+
+@dataclass
+class Program:
+    """Lines of the fast path and what its guards must check."""
+
+    lines: list[str]
+    result: str
+    guarded: list[Node]
+    """Weights and buffers that kernels read by address."""
+    derived: list[str]
+    """Source of the functions that make derived weights."""
+    inplace: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Kernel name → output number → input number it writes over."""
+
+
+def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[Prim]) -> dict[int, int]:
+    """Outputs that may be written over an input: same element, same layout, and nobody reads the input later."""
+    pairs: dict[int, int] = {}
+    last = max((i.stage for i in kernel.instrs), default=0)
+    for number, buffer in enumerate(kernel.inputs):
+        prim = buffer.prim
+        if prim.kind != "extern" or prim.op.split(".")[1] not in FRESH or prim in outputs:
+            continue
+        readers = {id(u) for u in part.users[prim]}
+        inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
+        loads = {i.offset for i in kernel.instrs if i.op == "load" and i.buffer == number}
+        if readers - inside or len(loads) != 1:
+            continue
+        for store in kernel.stores:
+            out = kernel.outputs[store.buffer]
+            same = (out.shape, out.strides, out.dtype) == (buffer.shape, buffer.strides, buffer.dtype)
+            if same and {store.offset} == loads and kernel.instrs[store.value].stage == last and store.buffer not in pairs:
+                pairs[store.buffer] = number
+                break
+    return pairs
+
+
+def layouts(graph: Graph, prims: PrimGraph) -> dict[Prim, tuple[int, ...]]:
+    """Strides of values as eager PyTorch would lay them out, where those are dense but not row-major."""
+    found: dict[Prim, tuple[int, ...]] = {}
+    for node in graph.nodes:
+        value = prims.values.get(node.name)
+        if not isinstance(value, View) or value.steps or node.strides is None or node.shape is None:
+            continue
+        held = value.base.kind in ("source", "extern")
+        if node.strides != contiguous_strides(node.shape) and (held or _dense(node.shape, node.strides)):
+            found[value.base] = node.strides
+    return found
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class HostWriter:
+    """Emits the program for a partition and its kernels."""
+
+    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
+                 inplace: bool, device: str):
+        self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
+        self.launch, self.allow_inplace, self.device = launch, inplace, device
+        self.lines: list[str] = []
+        self.names: dict[Prim, str] = {}
+        self.derived: list[str] = []
+        self.guarded: dict[str, Node] = {}
+        self.inplace: dict[str, dict[int, int]] = {}
+        self.outputs = output_bases(prims)
+        self.counter = 0
+
+    def program(self) -> Program:
+        for prim in self.prims.prims:
+            if prim.kind == "source":
+                self.names[prim] = self._source(prim)
+        last = self._last_uses()
+        for number, step in enumerate(self.part.schedule):
+            if isinstance(step, Group):
+                self._group(step)
+            else:
+                self._extern(step)
+            # A result written in place shares its operand's name, which then lives on.
+            alive = {n for p, n in self.names.items() if p in self.outputs or last.get(p, -1) > number or p.kind == "source"}
+            dead = [self.names[p] for p, at in last.items() if at == number and self.names.get(p) not in (None, *alive)]
+            if dead:
+                self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
+        result = self._tree(self.graph.outputs)
+        return Program(self.lines, result, list(self.guarded.values()), self.derived, self.inplace)
+
+    # -------------------------------------------------------------- values
+
+    def _fresh(self) -> str:
+        self.counter += 1
+        return f"_t{self.counter - 1}"
+
+    def _source(self, prim: Prim) -> str:
+        node = prim.node
+        assert node is not None
+        if node.op == "input":
+            return str(node.target)
+        if node.target is None:
+            return f"torch.tensor({node.kwargs['data']!r}, dtype=torch.{node.dtype}, device='{self.device}')"
+        return attribute(node.target)
+
+    def value(self, name: str) -> str:
+        return self.view(self.prims.values[name])
+
+    def view(self, value: Any) -> str:
+        text = self.names[value.base]
+        for step in value.steps:
+            text = step.call(text)
+        return text
+
+    def _tree(self, tree: Any) -> str:
+        if "ref" in tree:
+            return self.value(tree["ref"])
+        if "tuple" in tree:
+            parts = [self._tree(v) for v in tree["tuple"]]
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if "list" in tree:
+            return f"[{', '.join(self._tree(v) for v in tree['list'])}]"
+        if "dict" in tree:
+            return "{" + ", ".join(f"{k!r}: {self._tree(v)}" for k, v in tree["dict"].items()) + "}"
+        return repr(tree["value"])
+
+    def _last_uses(self) -> dict[Prim, int]:
+        """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
+        last: dict[Prim, int] = {}
+        for number, step in enumerate(self.part.schedule):
+            for member in step.members if isinstance(step, Group) else [step]:
+                last.setdefault(member, number)
+                for operand in member.operands:
+                    if isinstance(operand, View):
+                        last[operand.base] = number
+        return last
+
+    # -------------------------------------------------------------- steps
+
+    def _group(self, group: Group) -> None:
+        kernel = self.kernels[id(group)]
+        for buffer in kernel.inputs:
+            node = buffer.prim.node
+            if buffer.prim.kind == "source" and node is not None and node.op != "input" and node.target is not None:
+                self.guarded[node.name] = node
+        inputs = []
+        for buffer in kernel.inputs:
+            name = self.names[buffer.prim]
+            if buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
+                self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r})")
+            inputs.append(name)
+        pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+        self.inplace[kernel.name] = pairs
+        outputs = []
+        for number, buffer in enumerate(kernel.outputs):
+            if number in pairs:
+                self.names[buffer.prim] = inputs[pairs[number]]
+            else:
+                name = self.names[buffer.prim] = self._fresh()
+                self.lines.append(f"{name} = {self._empty(buffer.shape, buffer.strides, buffer.dtype)}")
+            outputs.append(self.names[buffer.prim])
+        self.lines.extend(self.launch(kernel, inputs, outputs))
+
+    def _empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> str:
+        where = f"dtype=torch.{dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
+        if strides == contiguous_strides(shape):
+            return f"torch.empty({shape!r}, {where})"
+        return f"torch.empty_strided({shape!r}, {strides!r}, {where})"
+
+    def _extern(self, prim: Prim) -> None:
+        node = prim.node
+        assert node is not None
+        name = self.names[prim] = self._fresh()
+        self.lines.append(f"{name} = {self._call(node)}")
+
+    def _call(self, node: Node) -> str:
+        args = [self._literal(a) for a in node.args]
+        if node.op == "getitem":
+            return f"{args[0]}[{args[1]}]"
+        if node.op == "derived":
+            key = len(self.derived)
+            self.derived.append(f"_dvk_make{key} = {node.kwargs['make']}")
+            sources = ", ".join(args) + ("," if len(args) == 1 else "")
+            return f"dvk_derived(self, {key}, ({sources}), _dvk_make{key})"
+        args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+        packet, _, overload = node.op.removeprefix("aten.").partition(".")
+        if packet == "linear":
+            function = "torch.nn.functional.linear"
+        elif packet == "scaled_dot_product_attention":
+            function = "torch.nn.functional.scaled_dot_product_attention"
+        elif packet == "contiguous":
+            return f"{args[0]}.contiguous({', '.join(args[1:])})"
+        else:
+            function = f"torch.{packet}" if packet in IN_TORCH and overload == "default" else f"torch.ops.aten.{packet}.{overload}"
+        return f"{function}({', '.join(args)})"
+
+    def _literal(self, value: Any) -> str:
+        if isinstance(value, dict):
+            (key, inner), = value.items()
+            if key == "ref":
+                return self.value(inner)
+            return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
+                    "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(self._literal(v) for v in value)}]"
+        return repr(value)
+
+
+def attribute(target: str) -> str:
+    """Source text that reads a dotted path from the module, numeric parts included."""
+    text = "self"
+    for part in target.split("."):
+        text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
+    return text

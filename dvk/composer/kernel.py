@@ -1,0 +1,240 @@
+"""The loop form of one kernel: what renderers turn into C++ or Triton.
+
+A `Kernel` is a list of instructions over row variables and reduction variables. Each instruction
+belongs to a stage: stage 0 needs no reduction, stage k needs the results of reductions whose
+operands are of stage k−1. A renderer may keep a whole row in registers and ignore stages, or make
+one pass over the row a stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from dvk.composer.affine import ZERO, Affine, Var, linearize
+from dvk.composer.fuse import Group, Partition
+from dvk.composer.prims import BYTES, Prim, View, contiguous_strides, register_type
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor a kernel reads or writes."""
+
+    prim: Prim
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.numel * BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Argument that names an earlier instruction."""
+
+    id: int
+
+
+Argument = Union[Ref, bool, int, float]
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One instruction; `op` is `load`, `iota`, `reduce_sum`… or a scalar operation."""
+
+    id: int
+    op: str
+    args: tuple[Argument, ...]
+    type: str
+    """Register type of the result."""
+    compute: str
+    """Type the operands are converted to."""
+    vars: frozenset[Var]
+    """Loop variables the value depends on."""
+    stage: int
+    buffer: int = -1
+    """For a load, which input."""
+    offset: Affine = ZERO
+    """For a load, elements from the buffer's start; for iota, the value."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """One output written: value, destination and element offset."""
+
+    value: int
+    buffer: int
+    offset: Affine
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One fused kernel; `rows` and `reduced` list loop variables outermost first."""
+
+    name: str
+    rows: tuple[Var, ...]
+    reduced: tuple[Var, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    instrs: tuple[Instr, ...]
+    stores: tuple[Store, ...]
+    family: str = field(default="pointwise")
+    """`pointwise`, `row` (reduces the fastest dimension) or `column` (reduces a slower one)."""
+    summary: str = ""
+    """One line for people: the operators inside."""
+
+    @property
+    def num_rows(self) -> int:
+        return math.prod(v.size for v in self.rows)
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(v.size for v in self.reduced)
+
+    @property
+    def num_stages(self) -> int:
+        return 1 + max((i.stage for i in self.instrs), default=0)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes read once and written once."""
+        return sum(b.num_bytes for b in (*self.inputs, *self.outputs))
+
+    def is_row_value(self, instr: Instr) -> bool:
+        """Computed once a row rather than once an element."""
+        return not instr.vars & frozenset(self.reduced)
+
+    def is_row_store(self, store: Store) -> bool:
+        """Written once a row; a constant may still be written to every element."""
+        return not store.offset.vars & frozenset(self.reduced)
+
+
+def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple[int, ...]]) -> Kernel:
+    """Loop form of a group.
+
+    Args:
+        strides: layout in elements of values that are not contiguous; others are.
+    """
+    builder = _Builder(group, part, dict(strides))
+    for prim in group.members:
+        builder.add(prim)
+    stores = builder.stores()
+    rows, reduced, mapping = _order_and_coalesce(group, builder.instrs, stores)
+    instrs = [_rewrite(i, mapping) for i in builder.instrs]
+    stores = [Store(s.value, s.buffer, s.offset.substitute(mapping)) for s in stores]
+    family = _family(reduced, instrs)
+    summary = " → ".join(dict.fromkeys(p.op for p in group.members if p.op not in ("as", "iota")))
+    return Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
+
+
+class _Builder:
+    def __init__(self, group: Group, part: Partition, strides: dict[Prim, tuple[int, ...]]):
+        self.group, self.part, self.strides = group, part, strides
+        self.instrs: list[Instr] = []
+        self.value: dict[Prim, int] = {}
+        self.inputs: list[Buffer] = []
+        self.outputs: list[Buffer] = []
+        self._loads: dict[tuple[int, Affine], int] = {}
+
+    def _emit(self, op: str, args: tuple[Argument, ...], type_: str, compute: str, vars_: frozenset[Var], stage: int,
+              **extra: Any) -> int:
+        self.instrs.append(Instr(len(self.instrs), op, args, type_, compute, vars_, stage, **extra))
+        return len(self.instrs) - 1
+
+    def _buffer(self, prim: Prim) -> Buffer:
+        return Buffer(prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype)
+
+    def _operand(self, prim: Prim, position: int) -> Argument:
+        operand = prim.operands[position]
+        if not isinstance(operand, View):
+            return operand
+        if operand.base in self.value:
+            return Ref(self.value[operand.base])
+        index = self.group.reads(prim, position)
+        assert index is not None
+        buffer = self._buffer(operand.base)
+        if buffer not in self.inputs:
+            self.inputs.append(buffer)
+        at = self.inputs.index(buffer)
+        offset = linearize(index, buffer.strides)
+        if (at, offset) not in self._loads:
+            kind = register_type(buffer.dtype)
+            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset)
+        return Ref(self._loads[at, offset])
+
+    def add(self, prim: Prim) -> None:
+        args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
+        sources = [self.instrs[a.id] for a in args if isinstance(a, Ref)]
+        vars_: frozenset[Var] = frozenset().union(*(s.vars for s in sources))
+        stage = max((s.stage for s in sources), default=0)
+        if prim.kind == "reduce":
+            # An operand constant along the row is summed as often as the row is long.
+            kind = register_type(prim.dtype)
+            self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1)
+        elif prim.op == "iota":
+            offset = self.group.index[prim][prim.attrs["dim"]]
+            self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset)
+        else:
+            compute = prim.attrs["compute"]
+            kind = register_type(prim.dtype)
+            self.value[prim] = self._emit(prim.op if prim.op != "cast" else f"cast_{prim.dtype}", args, kind, compute, vars_, stage)
+
+    def stores(self) -> list[Store]:
+        found = []
+        for prim in self.group.members:
+            if prim in self.part.escapes:
+                buffer = self._buffer(prim)
+                self.outputs.append(buffer)
+                found.append(Store(self.value[prim], len(self.outputs) - 1, linearize(self.group.index[prim], buffer.strides)))
+        return found
+
+
+def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
+                        ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
+    """Put the variable that walks memory fastest innermost and join neighbours that walk as one."""
+    offsets = [i.offset for i in instrs if i.op in ("load", "iota")] + [s.offset for s in stores]
+    memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op == "load"]
+    mapping: dict[Var, Affine] = {}
+    ordered: list[list[Var]] = []
+    for keep in (False, True):
+        variables = [v for v in group.order if (v in group.reduced) is keep]
+        guide = next((o for o in sorted(memory, key=lambda o: -len(o.vars)) if all(v in o.vars for v in variables)), None)
+        if guide is not None:
+            variables.sort(key=lambda v: -abs(guide.coef(v)))
+        merged: list[Var] = []
+        for var in variables:
+            outer = merged[-1] if merged else None
+            current = [o.substitute(mapping) for o in offsets]
+            if outer is not None and all(o.coef(outer) == o.coef(var) * var.size for o in current):
+                joint = Var(outer.size * var.size)
+                # outer·(c·n) + inner·c equals joint·c: the whole term moves to the inner variable's coefficient.
+                step = {outer: ZERO, var: Affine.of(joint)}
+                mapping = {k: a.substitute(step) for k, a in mapping.items()} | step
+                merged[-1] = joint
+            else:
+                merged.append(var)
+        ordered.append(merged)
+    return tuple(ordered[0]), tuple(ordered[1]), mapping
+
+
+def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:
+    vars_ = frozenset(v for var in instr.vars for v in (mapping[var].vars if var in mapping else {var}))
+    return Instr(instr.id, instr.op, instr.args, instr.type, instr.compute, vars_, instr.stage, instr.buffer,
+                 instr.offset.substitute(mapping))
+
+
+def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:
+    if not reduced:
+        return "pointwise"
+    fastest = [min(((abs(c), v) for v, c in i.offset.terms), default=None, key=lambda t: t[0]) for i in instrs
+               if i.op == "load" and i.vars & frozenset(reduced)]
+    votes = sum(1 if f is not None and f[1] in reduced else -1 for f in fastest)
+    return "row" if votes >= 0 else "column"

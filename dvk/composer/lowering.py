@@ -1,0 +1,212 @@
+"""From ATen operators to primitives: dispatch, operands and views.
+
+`lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
+(`pointwise.py`, `reductions.py`) and keeps the PyTorch call where none does, so every graph lowers.
+A rule may decline (return None) for arguments it does not cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.composer.prims import FLOATS, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
+from dvk.records import Graph, Node
+
+Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a lowering rule for ATen operators by packet name (`add`, `layer_norm`)."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+@dataclass
+class Lowering:
+    """The graph being built; `values` maps SSA names to views (or tuples of them)."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    order: list[Prim] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
+        """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
+        views = [o for o in operands if isinstance(o, View)]
+        shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
+        compute = compute or _compute_type([v.dtype for v in views])
+        result = dtype or ("bool" if op in PREDICATES else compute)
+        prim = Prim("pw", op, shape, result, operands, {"compute": compute, **attrs})
+        self.order.append(prim)
+        return View(prim)
+
+    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None) -> View:
+        """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
+        rank = len(operand.shape)
+        dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
+        shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
+        dtype = dtype or operand.dtype
+        prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim})
+        self.order.append(prim)
+        return View(prim)
+
+    def typed(self, view: View, dtype: str) -> View:
+        """`view` as a value of `dtype`, without rounding a wider register value."""
+        return view if view.dtype == dtype else self.pw("as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype)
+
+    def source(self, node: Node) -> View:
+        prim = Prim("source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node)
+        self.order.append(prim)
+        return View(prim)
+
+    def number(self, node: Node) -> View | None:
+        """A one-element constant written in forward() is a number, not a tensor to load."""
+        data: Any = node.kwargs.get("data")
+        if node.op != "const" or data is None or any(s != 1 for s in node.shape or ()) or node.dtype not in (*FLOATS, *INTS, "bool"):
+            return None
+        while isinstance(data, list):
+            data = data[0]
+        return self.pw("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+
+    def extern(self, node: Node) -> View:
+        prim = Prim("extern", node.op, tuple(node.shape or ()), node.dtype or "none",
+                    tuple(v for v in self.references(node)), {}, node)
+        self.order.append(prim)
+        return View(prim)
+
+    def references(self, node: Node) -> list[View]:
+        found: list[View] = []
+        walk_refs((list(node.args), node.kwargs), lambda name: found.extend(_flat(self.values[name])))
+        return found
+
+    def decode(self, value: Any) -> Any:
+        """Operands of a node with references replaced by views."""
+        if isinstance(value, dict):
+            if set(value) == {"ref"}:
+                return self.values[value["ref"]]
+            return float(value["float"]) if set(value) == {"float"} else value
+        return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
+
+
+def _float(dtype: str) -> str:
+    return "float64" if dtype == "float64" else "float32"
+
+
+def _compute_type(dtypes: list[str]) -> str:
+    floats = [d for d in dtypes if d in FLOATS]
+    if floats:
+        return "float64" if "float64" in floats else "float32"
+    ordered = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+    return max(dtypes, key=ordered.index, default="float32") if all(d in ordered for d in dtypes) else "float32"
+
+
+def _flat(value: Any) -> list[View]:
+    return [value] if isinstance(value, View) else [v for part in value for v in _flat(part)]
+
+
+def walk_refs(value: Any, visit: Callable[[str], object]) -> None:
+    """Call `visit` with every SSA name referenced in an encoded operand."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            visit(value["ref"])
+        else:
+            for part in value.values():
+                walk_refs(part, visit)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            walk_refs(part, visit)
+
+
+@dataclass(frozen=True)
+class PrimGraph:
+    """The lowered graph: primitives in execution order and the view each SSA name stands for."""
+
+    prims: tuple[Prim, ...]
+    values: dict[str, Any]
+    outputs: Any
+
+
+def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> PrimGraph:
+    """Lower every operator; `allow` says which may leave PyTorch."""
+    from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
+
+    state = Lowering(nodes={node.name: node for node in graph.nodes})
+    pinned = _mutated(graph)
+    for node in graph.nodes:
+        if node.op in ("input", "param", "buffer", "const"):
+            state.values[node.name] = state.number(node) or state.source(node)
+            continue
+        known = RULES.get(node.op.split(".")[1] if node.op.startswith("aten.") else node.op)
+        lowered = None
+        if known is not None and node.name not in pinned and allow(node):
+            lowered = known(state, node, state.decode(list(node.args)), {k: state.decode(v) for k, v in node.kwargs.items()})
+        state.values[node.name] = state.extern(node) if lowered is None else lowered
+    return PrimGraph(tuple(state.order), state.values, graph.outputs)
+
+
+def _mutated(graph: Graph) -> set[str]:
+    """Names of operators that must stay PyTorch calls in program order because something is written in place.
+
+    Capture renames in-place operations on fresh values; what is left mutates an input, a buffer or
+    an alias of one, so whatever touches that storage keeps its place.
+    """
+    producers = {node.name: node for node in graph.nodes}
+    touched: set[str] = set()
+    for node in graph.nodes:
+        if writes_in_place(node):
+            pending = [node.args[0]["ref"]]
+            while pending:
+                name = pending.pop()
+                touched.add(name)
+                if name in producers and is_view(producers[name]):
+                    walk_refs(producers[name].args[:1], pending.append)
+    pinned: set[str] = set()
+    for node in graph.nodes:
+        reads: set[str] = set()
+        walk_refs((list(node.args), node.kwargs), reads.add)
+        if reads & touched or node.name in touched:
+            pinned.add(node.name)
+            if is_view(node) or writes_in_place(node):
+                touched.add(node.name)
+    return pinned
+
+
+def writes_in_place(node: Node) -> bool:
+    """The operator mutates its first operand (`add_`, `copy_`)."""
+    name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+    return name.endswith("_") and not name.endswith("__") and name != "detach_"
+
+
+def is_view(node: Node) -> bool:
+    """The result may share storage with the first operand."""
+    return node.op.split(".")[1] in VIEWS if node.op.startswith("aten.") else node.op == "getitem"
+
+
+VIEWS = {"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "expand", "expand_as",
+         "select", "slice", "chunk", "split", "split_with_sizes", "unbind", "detach", "detach_", "alias", "contiguous", "view_as",
+         "reshape_as", "swapaxes", "numpy_T", "movedim", "broadcast_to", "narrow", "diagonal", "to", "dropout"}
+
+
+def is_number(value: Any) -> bool:
+    """A Python number an operator was given as an operand."""
+    return isinstance(value, (bool, int, float))
+
+
+def as_operand(value: Any) -> Operand | None:
+    """A view or number, or None for anything a kernel cannot read."""
+    if isinstance(value, View):
+        return value if value.dtype in FLOATS or value.dtype in ("bool", "uint8", "int8", "int16", "int32", "int64") else None
+    return value if is_number(value) else None
+
+
+__all__ = ["RULES", "Lowering", "PrimGraph", "Scalar", "as_operand", "is_number", "lower", "rule", "walk_refs"]

@@ -1,0 +1,323 @@
+"""Lowering rules for elementwise operators: arithmetic, comparisons, activations, casts.
+
+Formulas are those of the PyTorch documentation, written over a small vocabulary of scalar
+operations that every renderer knows. Rules decline integer cases whose rounding differs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.lowering import Lowering, as_operand, is_number, rule
+from dvk.composer.prims import FLOATS, Operand, View, register_type
+from dvk.records import Node
+
+Result = "View | None"
+
+
+def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
+    """The first `count` operands, or None when one cannot be read by a kernel."""
+    found = [as_operand(a) for a in args[:count]]
+    if len(found) < count or any(o is None for o in found) or not any(isinstance(o, View) for o in found):
+        return None
+    return found  # type: ignore[return-value]  # None was excluded above
+
+
+def finish(low: Lowering, node: Node, value: View) -> View:
+    """Give the value the dtype that PyTorch gave the operator's result."""
+    return low.typed(value, node.dtype or value.dtype)
+
+
+def _compute(node: Node, values: list[Operand]) -> str:
+    views = [v.dtype for v in values if isinstance(v, View)]
+    types = [node.dtype or "float32"] if node.dtype != "bool" else [
+        *views, *("float32" for v in values if isinstance(v, float))]
+    floats = [t for t in types if t in FLOATS]
+    if floats:
+        return "float64" if "float64" in floats else "float32"
+    order = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+    return max(types, key=order.index)
+
+
+SIMPLE = {"neg": "neg", "negative": "neg", "abs": "abs", "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1",
+          "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh", "erf": "erf", "sigmoid": "sigmoid",
+          "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "sign": "sign", "exp2": "exp2", "log2": "log2",
+          "reciprocal": "reciprocal", "isnan": "isnan", "isinf": "isinf", "logical_not": "not"}
+INTEGER_SAFE = {"neg", "abs", "not"}
+
+
+def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    op = SIMPLE[node.op.split(".")[1].rstrip("_")]
+    found = operands(node, args, 1)
+    if found is None or (op == "round" and (len(args) > 1 or kwargs)):
+        return None
+    compute = _compute(node, found)
+    if compute not in FLOATS and op not in INTEGER_SAFE:
+        return None
+    return finish(low, node, low.pw(op, *found, compute=compute))
+
+
+for _name in SIMPLE:
+    rule(_name)(_simple)
+
+BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "div", "divide": "div",
+          "true_divide": "div", "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
+          "ne": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
+          "logical_and": "and", "logical_or": "or", "atan2": "atan2", "fmod": "fmod"}
+
+
+def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    op = BINARY[node.op.split(".")[1]]
+    found = operands(node, args, 2)
+    if found is None or kwargs.get("rounding_mode") is not None or op in ("atan2", "fmod"):
+        return None
+    compute = _compute(node, found)
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    a, b = found
+    if alpha != 1:
+        b = b * alpha if is_number(b) else low.pw("mul", b, alpha, compute=compute)
+    if op in ("and", "or"):
+        a, b = (low.pw("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
+        compute = "bool"
+    return finish(low, node, low.pw(op, a, b, compute=compute))
+
+
+for _name in BINARY:
+    rule(_name)(_binary)
+
+
+@rule("bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__")
+def _bitwise(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.dtype != "bool":
+        return None
+    found = operands(node, args, 1 if "not" in node.op else 2)
+    if found is None:
+        return None
+    op = "not" if "not" in node.op else "and" if "and" in node.op else "or"
+    return low.pw(op, *found, compute="bool")
+
+
+@rule("rsub")
+def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 2)
+    if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
+        return None
+    return finish(low, node, low.pw("sub", found[1], found[0], compute=_compute(node, found)))
+
+
+@rule("addcmul", "addcdiv")
+def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 3)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    a, b, c = found
+    product = low.pw("mul" if "mul" in node.op else "div", b, c, compute=register_type(node.dtype))
+    return finish(low, node, low.pw("add", a, low.pw("mul", product, kwargs.get("value", 1))))
+
+
+@rule("lerp")
+def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 3)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    start, end, weight = found
+    return finish(low, node, low.pw("add", start, low.pw("mul", weight, low.pw("sub", end, start))))
+
+
+@rule("square")
+def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return finish(low, node, low.pw("mul", args[0], args[0], compute=_compute(node, args[:1])))
+
+
+@rule("pow")
+def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 2)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    base, power = found
+    if isinstance(base, View) and is_number(power):
+        if power == 2:
+            return finish(low, node, low.pw("mul", base, base))
+        if power == 3:
+            return finish(low, node, low.pw("mul", low.pw("mul", base, base), base))
+        if power in (0.5, -0.5, -1, 1):
+            return finish(low, node, low.pw({0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", 1: "as"}[power], base))
+    return None
+
+
+@rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")
+def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    x = as_operand(args[0])
+    if not isinstance(x, View):
+        return None
+    if name == "clamp_max":
+        low_end, high_end = None, args[1]
+    else:
+        low_end = kwargs.get("min", kwargs.get("min_val", args[1] if len(args) > 1 else None))
+        high_end = kwargs.get("max", kwargs.get("max_val", args[2] if len(args) > 2 else None))
+    if name == "hardtanh":
+        low_end, high_end = -1.0 if low_end is None else low_end, 1.0 if high_end is None else high_end
+    if name in ("relu", "relu6"):
+        low_end, high_end = 0, 6 if name == "relu6" else None
+    compute = _compute(node, [x])
+    for end, op in ((low_end, "max"), (high_end, "min")):
+        if end is not None:
+            bound = as_operand(end)
+            if bound is None:
+                return None
+            x = low.pw(op, x, bound, compute=compute)
+    return finish(low, node, x)
+
+
+@rule("where", "masked_fill")
+def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.op.split(".")[1] == "masked_fill":
+        args = [args[1], args[2], args[0]]
+    found = operands(node, args, 3)
+    if found is None or not isinstance(found[0], View) or found[0].dtype != "bool":
+        return None
+    return finish(low, node, low.pw("where", *found, compute=_compute(node, found[1:])))
+
+
+@rule("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool", "_assert_tensor_metadata")
+def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+    if "_assert" in node.op:
+        return ()
+    x = as_operand(args[0])
+    source = low.nodes.get(node.args[0]["ref"])
+    if not isinstance(x, View) or node.dtype is None or source is None:
+        return None
+    if node.dtype == x.dtype:
+        return x if source.strides == node.strides else None
+    if node.dtype == "bool":
+        return low.pw("ne", x, 0)
+    return low.pw("cast", x, dtype=node.dtype, compute=node.dtype)
+
+
+@rule("gelu")
+def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    if kwargs.get("approximate", "none") == "tanh":
+        cube = low.pw("mul", low.pw("mul", x, x), x)
+        inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), math.sqrt(2 / math.pi))
+        gate = low.pw("add", low.pw("tanh", inner), 1.0)
+    else:
+        gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
+    return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
+
+
+@rule("silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "log_sigmoid", "softplus")
+def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name, x = node.op.split(".")[1], args[0]
+    if node.dtype not in FLOATS:
+        return None
+
+    def softplus(value: View) -> View:
+        # max(x, 0) + log1p(exp(-|x|)) cannot overflow and equals log(1 + exp(x)).
+        tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", value))))
+        return low.pw("add", low.pw("max", value, 0.0), tail)
+
+    if name == "silu":
+        y = low.pw("mul", x, low.pw("sigmoid", x))
+    elif name == "mish":
+        y = low.pw("mul", x, low.pw("tanh", softplus(x)))
+    elif name == "softsign":
+        y = low.pw("div", x, low.pw("add", low.pw("abs", x), 1.0))
+    elif name == "tanhshrink":
+        y = low.pw("sub", x, low.pw("tanh", x))
+    elif name == "log_sigmoid":
+        y = low.pw("neg", softplus(low.pw("neg", x)))
+    elif name == "softplus":
+        beta, threshold = [*args[1:], *[1, 20][len(args) - 1:]]
+        scaled = low.pw("mul", x, beta) if beta != 1 else x
+        smooth = softplus(scaled)
+        smooth = low.pw("div", smooth, beta) if beta != 1 else smooth
+        y = low.pw("where", low.pw("gt", scaled, threshold), x, smooth)
+    else:
+        ramp = low.pw("mul", low.pw("min", low.pw("max", low.pw("add", x, 3.0), 0.0), 6.0), 1 / 6)
+        y = low.pw("mul", x, ramp) if name == "hardswish" else ramp
+    return finish(low, node, y)
+
+
+@rule("elu", "celu", "selu")
+def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name, x = node.op.split(".")[1], args[0]
+    alpha, scale, input_scale = 1.0, 1.0, 1.0
+    if name == "selu":
+        alpha, scale = 1.6732632423543772, 1.0507009873554805
+    elif name == "celu":
+        alpha = args[1] if len(args) > 1 else 1.0
+        input_scale = 1 / alpha
+    else:
+        alpha, scale, input_scale = [*args[1:], *[1.0, 1.0, 1.0][len(args) - 1:]]
+    bent = low.pw("mul", low.pw("expm1", low.pw("mul", low.pw("min", x, 0.0), input_scale)), alpha)
+    return finish(low, node, low.pw("mul", low.pw("where", low.pw("gt", x, 0.0), x, bent), scale))
+
+
+@rule("leaky_relu", "prelu", "_prelu_kernel")
+def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    slope = kwargs.get("negative_slope", args[1] if len(args) > 1 else 0.01)
+    if isinstance(slope, View) and len(x.shape) > 1 and len(slope.shape) == 1:
+        tail = (slope.shape[0], *([1] * (len(x.shape) - 2)))
+        slope = slope.then("reshape", tail, tail)
+    return finish(low, node, low.pw("where", low.pw("gt", x, 0.0), x, low.pw("mul", x, slope)))
+
+
+@rule("threshold", "hardshrink", "softshrink")
+def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name, x = node.op.split(".")[1], args[0]
+    if name == "threshold":
+        y = low.pw("where", low.pw("le", x, args[1]), float(args[2]), x)
+    else:
+        lambd = args[1] if len(args) > 1 else 0.5
+        outside = low.pw("gt", low.pw("abs", x), lambd)
+        if name == "hardshrink":
+            y = low.pw("where", outside, x, 0.0)
+        else:
+            y = low.pw("where", outside, low.pw("sub", x, low.pw("mul", low.pw("sign", x), lambd)), 0.0)
+    return finish(low, node, y)
+
+
+@rule("glu")
+def _glu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    dim = (args[1] if len(args) > 1 else kwargs.get("dim", -1)) % len(x.shape)
+    half = tuple(node.shape or ())
+    left = x.then("slice", (dim, 0, 1), half)
+    right = x.then("slice", (dim, half[dim], 1), half)
+    return finish(low, node, low.pw("mul", left, low.pw("sigmoid", right)))
+
+
+@rule("tril", "triu")
+def _triangle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    diagonal = args[1] if len(args) > 1 else kwargs.get("diagonal", 0)
+    rank = len(x.shape)
+    row = low.pw("iota", shape=x.shape, dim=rank - 2, compute="int64")
+    column = low.pw("iota", shape=x.shape, dim=rank - 1, compute="int64")
+    offset = low.pw("sub", column, row)
+    keep = low.pw("le" if "tril" in node.op else "ge", offset, diagonal)
+    return finish(low, node, low.pw("where", keep, x, 0, compute=register_type(x.dtype)))
+
+
+@rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full")
+def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    if node.dtype is None or node.dtype not in (*FLOATS, "bool", "int64", "int32"):
+        return None
+    value = 0 if "zeros" in name else 1 if "ones" in name else args[0] if "scalar" in name else args[-1]
+    if not is_number(value):
+        return None
+    return low.pw("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+
+
+@rule("arange")
+def _arange(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    if node.dtype not in ("int64", "int32", "float32") or not all(isinstance(v, int) for v in (start, step)):
+        return None
+    count = low.pw("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
+    return finish(low, node, low.pw("add", low.pw("mul", count, step), start))

@@ -1,0 +1,147 @@
+"""The primitive graph: what operators become before they are fused.
+
+Four kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
+operation on broadcast operands, a `reduce` over some dimensions, and an `extern` call that stays
+PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
+so a transpose or a reshape costs nothing inside a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from dvk.composer.affine import ZERO, Affine, Index, contiguous_strides, delinearize, linearize
+from dvk.records import Node
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTS = ("uint8", "int8", "int16", "int32", "int64")
+BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
+         "float64": 8}
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view: the torch method that makes it, and the shapes before and after."""
+
+    method: str
+    args: tuple[Any, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def back(self, index: Index) -> Index | None:
+        """The index before the view of an index after it; None where it is not affine."""
+        if self.method == "permute":
+            source: list[Affine] = [ZERO] * len(self.before)
+            for position, dim in enumerate(self.args):
+                source[dim] = index[position]
+            return tuple(source)
+        if self.method == "expand":
+            tail = index[len(self.after) - len(self.before):]
+            return tuple(ZERO if size == 1 else part for part, size in zip(tail, self.before, strict=True))
+        if self.method == "reshape":
+            return delinearize(linearize(index, contiguous_strides(self.after)), self.before)
+        if self.method == "select":
+            dim, at = self.args
+            return (*index[:dim], Affine((), at), *index[dim:])
+        assert self.method == "slice", self.method
+        dim, start, step = self.args
+        return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1:])
+
+    def call(self, value: str) -> str:
+        """Torch source that applies the view to `value`."""
+        if self.method == "slice":
+            dim, start, step = self.args
+            stop = start + (self.after[dim] - 1) * step + 1
+            inner = ", ".join([":"] * dim + [f"{start}:{stop}" + (f":{step}" if step != 1 else "")])
+            return f"{value}[{inner}]"
+        if self.method in ("reshape", "expand"):
+            return f"{value}.{self.method}({', '.join(map(str, self.after)) or '()'})"
+        return f"{value}.{self.method}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Prim:
+    """One value of the primitive graph; identity makes it equal to another."""
+
+    kind: str
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    operands: tuple[Operand, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    node: Node | None = None
+    """The captured operator it stands for: always for a source or an extern."""
+
+    def __repr__(self) -> str:
+        return f"{self.kind}:{self.op}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A base value read through a chain of views."""
+
+    base: Prim
+    steps: tuple[ViewStep, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.steps[-1].after if self.steps else self.base.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.base.dtype
+
+    def then(self, method: str, args: tuple[Any, ...], after: tuple[int, ...]) -> View:
+        if method in ("reshape", "expand") and after == self.shape:
+            return self
+        return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
+
+    def back(self, index: Index) -> Index | None:
+        """The base's own index for an index into the view."""
+        current: Index | None = index
+        for step in reversed(self.steps):
+            if current is None:
+                return None
+            current = step.back(current)
+        return current
+
+
+Scalar = Union[bool, int, float]
+Operand = Union[View, Scalar]
+
+
+def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
+    """Index into an operand of `shape` for an index into the broadcast result."""
+    tail = index[len(index) - len(shape):] if shape else ()
+    return tuple(ZERO if size == 1 else part for part, size in zip(tail, shape, strict=True))
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the broadcast result; operands are known to be compatible."""
+    rank = max((len(s) for s in shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple(next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)) if rank else ()
+
+
+def operand_index(prim: Prim, position: int, index: Index, inner: Index) -> Index | None:
+    """The index at which `prim` reads the base of its operand.
+
+    Args:
+        index: index of the result, one part a dimension of `prim.shape`.
+        inner: for a reduction, the index into its operand; ignored otherwise.
+    """
+    operand = prim.operands[position]
+    assert isinstance(operand, View)
+    return operand.back(inner if prim.kind == "reduce" else broadcast_index(index, operand.shape))
+
+
+def reduced_dims(prim: Prim) -> tuple[int, ...]:
+    """Dimensions of the operand that a reduction removes."""
+    return tuple(prim.attrs["dims"])
+
+
+def register_type(dtype: str) -> str:
+    """The type a value has inside a kernel: half types are computed in float32."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

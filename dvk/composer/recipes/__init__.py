@@ -1,0 +1,119 @@
+"""Graph-level moves by name. A recipe is exact: it is proposed only where it holds for every input.
+
+Each entry names the moves a plan may contain. Rewrites change the captured graph; the others steer
+fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dvk.composer.lowering import RULES
+from dvk.composer.recipes import batch_norm, collapse, dead, layout
+from dvk.records import Graph, Node
+
+Rewrite = Callable[[Graph], "Graph | None"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One named move."""
+
+    name: str
+    condition: str
+    """When it is exact and applies, in words."""
+    rewrite: Rewrite | None = None
+    """The graph after the move, or None where it does not apply."""
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    kind: str = "graph"
+    """`graph` (rewrites), `fusion`, `host` or `schedule`."""
+
+
+RECIPES: dict[str, Recipe] = {r.name: r for r in (
+    Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
+    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
+    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
+    Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
+    Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
+    Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
+    Recipe("fuse_rowwise", "reductions over one set of dimensions and the elementwise work around them", kind="fusion"),
+    Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
+    Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
+    Recipe("vectorize", "always", kind="schedule"),
+    Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
+    Recipe("looped_row", "a row is read in blocks, once a pass", kind="schedule"),
+    Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
+    Recipe("split_reduction", "few long rows", kind="schedule"),
+)}
+REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "linalg_vector_norm", "norm", "softmax", "log_softmax",
+            "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
+            "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss", "cross_entropy_loss",
+            "nll_loss", "nll_loss_nd", "cosine_similarity"}
+PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+            "conv_transpose3d", "convolution"}
+
+
+def applicable(graph: Graph, device: str, backend: str) -> list[str]:
+    """Recipes that would change something here, rewrites checked by trying them."""
+    from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
+
+    operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
+    fused = [o for o in operators if o in RULES]
+    found = []
+    for recipe in RECIPES.values():
+        if device not in recipe.devices:
+            continue
+        if recipe.rewrite is not None:
+            if recipe.rewrite(graph) is not None:
+                found.append(recipe.name)
+        elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
+            if any(o in REDUCING for o in operators):
+                found.append(recipe.name)
+        elif recipe.name == "online_softmax":
+            if any("softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in operators):
+                found.append(recipe.name)
+        elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
+            if any(o in PRODUCTS for o in operators) and fused:
+                found.append(recipe.name)
+        elif recipe.name == "cuda_graph":
+            if is_static(graph):
+                found.append(recipe.name)
+        elif fused:
+            found.append(recipe.name)
+    return found
+
+
+def is_static(graph: Graph) -> bool:
+    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
+    from dvk.composer.fuse import EFFECTS
+    from dvk.composer.lowering import writes_in_place
+
+    return not any(writes_in_place(n) or any(word in n.op for word in EFFECTS) or
+                   (n.op.startswith("aten.batch_norm") and n.args[5]) for n in graph.nodes)
+
+
+def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
+    """Apply the graph recipes among `names` in the table's order."""
+    for recipe in RECIPES.values():
+        if recipe.name in names and recipe.rewrite is not None and device in recipe.devices:
+            graph = recipe.rewrite(graph) or graph
+    return graph
+
+
+def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
+    """Which operators may leave PyTorch under the fusion recipes chosen."""
+    behind: set[str] = set()
+    for node in graph.nodes:
+        if node.op.startswith("aten.") and node.op.split(".")[1] in PRODUCTS:
+            behind.add(node.name)
+        elif any(isinstance(a, dict) and a.get("ref") in behind for a in node.args):
+            behind.add(node.name)
+
+    def allow(node: Node) -> bool:
+        operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        if operator in REDUCING:
+            return "fuse_rowwise" in names
+        return "fuse_pointwise" in names or "fuse_rowwise" in names or ("fuse_epilogue" in names and node.name in behind)
+
+    return allow

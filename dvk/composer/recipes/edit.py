@@ -1,0 +1,52 @@
+"""Small edits on a captured graph that several recipes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dvk.composer.lowering import walk_refs
+from dvk.records import Graph, Node
+
+
+def users(graph: Graph) -> dict[str, list[Node]]:
+    """Name → nodes that read it; the graph's outputs count as a reader named `return`."""
+    table: dict[str, list[Node]] = {n.name: [] for n in graph.nodes}
+    for node in graph.nodes:
+        walk_refs((list(node.args), node.kwargs), lambda name, node=node: table[name].append(node))
+    closing = Node(name="return", op="return")
+    walk_refs(graph.outputs, lambda name: table[name].append(closing))
+    return table
+
+
+def is_output(readers: Iterable[Node]) -> bool:
+    """One of the readers is the return statement."""
+    return any(r.op == "return" for r in readers)
+
+
+def rename(value: Any, mapping: dict[str, str]) -> Any:
+    """An encoded operand with references renamed."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            return {"ref": mapping.get(value["ref"], value["ref"])}
+        return {k: rename(v, mapping) for k, v in value.items()}
+    return [rename(v, mapping) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str, str]) -> Graph:
+    """The graph with nodes replaced (by none, or several) and later references renamed."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        for new in replacement.get(node.name, [node]):
+            nodes.append(new.model_copy(update={"args": tuple(rename(list(new.args), renamed)), "kwargs": rename(new.kwargs, renamed)}))
+    return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
+
+
+def packet(node: Node) -> str:
+    """`relu` for `aten.relu.default`; empty for what is no ATen operator."""
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def ref(value: Any) -> str | None:
+    """The name a reference stands for."""
+    return str(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None

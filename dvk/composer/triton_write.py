@@ -1,0 +1,280 @@
+"""Write one kernel as one Triton function: pointwise, whole rows in registers, or a loop over each row.
+
+Registers are named after instructions (`v3`), inputs `a0…`, outputs `o0…`. A row kernel with one
+row a program works on vectors; with several, on tiles whose first axis is the rows. Masked-off lanes
+hold anything: reductions replace them by their identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dvk.composer.affine import Affine
+from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
+from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
+from dvk.composer.triton_tile import Axis, Tile, needs_int64
+
+
+class Writer:
+    """State while one function is written."""
+
+    def __init__(self, kernel: Kernel, axes: list[Axis], inplace: Mapping[int, int] | None = None):
+        self.k = kernel
+        self.tile = Tile(axes, needs_int64(kernel))
+        self.inplace = dict(inplace or {})
+        self.params: set[str] = set()
+        self.row = next((a for a in axes if a.name == "r"), None)
+        self._axes: dict[int, list[Axis]] = {}
+
+    def source(self, name: str, extra: Iterable[str] = ()) -> str:
+        """The finished function; `extra` are pointer parameters beyond the kernel's own."""
+        params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
+        params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
+        head = f"@triton.jit\ndef {name}({', '.join([*params, *extra])}):"
+        return "\n".join([head, *self.tile.lines])
+
+    # -------------------------------------------------------------- registers
+
+    def axes_of(self, id_: int) -> list[Axis]:
+        """Vector axes along which a register varies."""
+        if id_ not in self._axes:
+            instr = self.k.instrs[id_]
+            self._axes[id_] = [a for a in self.tile.reaching(instr.vars) if a.block > 1]
+        return self._axes[id_]
+
+    def arg(self, value: Argument, want: str, as_full: bool = False) -> str:
+        if isinstance(value, Ref):
+            return cast(f"v{value.id}", self.k.instrs[value.id].type, want)
+        return full(value, want) if as_full else literal(value, want)
+
+    def emit(self, instr: Instr, policy: str = "") -> None:
+        """One instruction that is not a reduction."""
+        self.tile.put(f"v{instr.id} = {self.value(instr, policy)}")
+
+    def value(self, instr: Instr, policy: str = "") -> str:
+        if instr.op == "load":
+            return self.load(instr, policy)
+        if instr.op == "iota":
+            text = self.tile.offset(instr.offset)
+            return f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
+        numbers = [not isinstance(a, Ref) for a in instr.args]
+        if instr.op.startswith("cast_"):
+            source = instr.args[0]
+            have = self.k.instrs[source.id].type if isinstance(source, Ref) else instr.type
+            target = instr.op.removeprefix("cast_")
+            text = cast(self.arg(source, have, True), have, target)
+            return text if target == instr.type else f"{text}.to({TYPES[instr.type]})"
+        wants = ["bool" if instr.op == "not" or (instr.op == "where" and n == 0) else instr.compute for n in range(len(numbers))]
+        as_full = needs_full(instr, numbers)
+        args = [self.arg(a, w, f) for a, w, f in zip(instr.args, wants, as_full, strict=True)]
+        text, have = expression(instr, args, numbers)
+        if have == instr.type and (have in FLOAT or have in ("bool", "int64")):
+            return text
+        return cast(f"({text})", have, instr.type) if have != instr.type else f"({text}).to({TYPES[have]})"
+
+    def access(self, pointer: str, offset: Affine, axes: list[Axis] | None = None) -> tuple[str, str]:
+        """Pointer text and mask text of an access."""
+        self.params.add(pointer)
+        text = self.tile.offset(offset)
+        reached = self.tile.reaching(offset.vars) if axes is None else axes
+        return (pointer if text == "0" else f"{pointer} + {text}" if " " not in text else f"{pointer} + ({text})"), self.tile.mask(reached)
+
+    def load(self, instr: Instr, policy: str = "") -> str:
+        where, mask = self.access(f"a{instr.buffer}", instr.offset)
+        text = f"tl.load({where}" + (f", {mask}" if mask else "")
+        if policy:
+            text += f', eviction_policy="{policy}"'
+        text += ")"
+        kind = self.k.inputs[instr.buffer].dtype
+        return cast(text, kind, instr.type)
+
+    def store(self, store: Store, only: str = "") -> None:
+        """Write an output; `only` is a further condition."""
+        where, mask = self.access(f"o{store.buffer}", store.offset)
+        have, want = self.k.instrs[store.value].type, self.k.outputs[store.buffer].dtype
+        value = cast(f"v{store.value}", have, want)
+        condition = " & ".join(c for c in (mask, only) if c)
+        self.tile.put(f"tl.store({where}, {value}" + (f", {condition})" if condition else ")"))
+
+    # -------------------------------------------------------------- reductions
+
+    def is_constant(self, reduce: Instr) -> bool:
+        """The operand is the same in the whole row, so no loop is needed."""
+        operand = reduce.args[0]
+        return not isinstance(operand, Ref) or (self.k.is_row_value(self.k.instrs[operand.id]) and reduce.op != "reduce_prod")
+
+    def constant_reduce(self, reduce: Instr) -> None:
+        value = self.arg(reduce.args[0], reduce.type, True)
+        times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
+        self.tile.put(f"v{reduce.id} = {value}{times}")
+
+    def identity(self, reduce: Instr) -> str:
+        if reduce.op in ("reduce_sum", "reduce_prod"):
+            return literal(int(reduce.op == "reduce_prod"), reduce.type)
+        if reduce.type in FLOAT:
+            return f'float("{"-inf" if reduce.op == "reduce_max" else "inf"}")'
+        bits = {"int64": 63, "int32": 31, "int16": 15, "int8": 7}.get(reduce.type, 8)
+        lowest, highest = (0, 255) if bits == 8 else (-(1 << bits), (1 << bits) - 1)
+        return str(lowest if reduce.op == "reduce_max" else highest)
+
+    def masked_operand(self, reduce: Instr, mask: str) -> str:
+        """The operand with lanes outside the row at the identity."""
+        value = self.arg(reduce.args[0], reduce.type, True)
+        return f"tl.where({mask}, {value}, {self.identity(reduce)})" if mask else value
+
+    def fold(self, reduce: Instr, value: str) -> str:
+        """Reduce a value along the tile's last axis, keeping the tile's rank."""
+        rank2 = len(self.tile.vectors) == 2
+        axis, keep = (1, ", keep_dims=True") if rank2 else (0, "")
+        if reduce.op == "reduce_sum":
+            return f"tl.sum({value}, {axis}{keep})"
+        if reduce.op == "reduce_prod":
+            return f"tl.reduce({value}, {axis}, dvk_product{keep})"
+        if reduce.type not in FLOAT:
+            return f"tl.{reduce.op.removeprefix('reduce_')}({value}, {axis}{keep})"
+        name = helper("dvk_max", reduce.type)
+        sign = "-" if reduce.op == "reduce_min" else ""
+        return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
+
+    def accumulate(self, reduce: Instr, mask: str) -> str:
+        """Source of the lane-wise accumulator after one more tile."""
+        acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
+        if reduce.op == "reduce_sum":
+            return f"{acc} + {value}"
+        if reduce.op == "reduce_prod":
+            return f"{acc} * {value}"
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
+        return f"tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})"
+
+    # -------------------------------------------------------------- what a pass needs
+
+    def closure(self, targets: Iterable[int], row_level: bool) -> list[Instr]:
+        """Instructions the targets need, in order: those computed once an element, or those once a row."""
+        needed: set[int] = set()
+        pending = list(targets)
+        seen: set[int] = set()
+        while pending:
+            instr = self.k.instrs[pending.pop()]
+            if instr.id in seen:
+                continue
+            seen.add(instr.id)
+            if self.k.is_row_value(instr) is row_level:
+                needed.add(instr.id)
+            if row_level and instr.op.startswith("reduce_") and not self.is_constant(instr):
+                continue
+            pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+        return [i for i in self.k.instrs if i.id in needed]
+
+    def looped_reduces(self, stage: int) -> list[Instr]:
+        """Reductions whose operands are complete at `stage`."""
+        return [i for i in self.k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self.is_constant(i)]
+
+    def element_stores(self, stage: int) -> list[Store]:
+        """Stores made in the pass of `stage`; one that overwrites an input waits for the last pass that may read it."""
+        passes = [s for s in range(self.k.num_stages) if self.looped_reduces(s) or any(
+            self.k.instrs[t.value].stage == s and not self.k.is_row_value(self.k.instrs[t.value]) for t in self.k.stores)]
+        found = []
+        for store in self.k.stores:
+            instr = self.k.instrs[store.value]
+            if not self.k.is_row_value(instr) and stage == (max(passes) if store.buffer in self.inplace else instr.stage):
+                found.append(store)
+        return found
+
+    def row_stores(self) -> list[Store]:
+        return [s for s in self.k.stores if self.k.is_row_value(self.k.instrs[s.value])]
+
+
+def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> str:
+    """All instructions once, all stores at the end."""
+    writer = Writer(kernel, axes)
+    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in axes])
+    for axis in axes:
+        writer.tile.place(axis, digits[f"{axis.name}id"])
+    for instr in kernel.instrs:
+        writer.emit(instr, schedule.get("policy", ""))
+    for store in kernel.stores:
+        writer.store(store)
+    return writer.source(kernel.name)
+
+
+def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> str:
+    """The whole row in registers: every input is read once."""
+    writer = Writer(kernel, axes)
+    _place_rows(writer, axes)
+    row = axes[-1]
+    writer.tile.define(row, "0")
+    mask = writer.tile.mask([row])
+    for instr in kernel.instrs:
+        if not instr.op.startswith("reduce_"):
+            writer.emit(instr, schedule.get("policy", ""))
+        elif writer.is_constant(instr):
+            writer.constant_reduce(instr)
+        else:
+            operand = writer.masked_operand(instr, mask)
+            if not mask and instr.op == "reduce_prod":
+                operand = f"{operand} * tl.full({writer.tile.shape([row])}, 1.0, {TYPES[instr.type]})"
+            writer.tile.put(f"v{instr.id} = {writer.fold(instr, operand)}")
+    for store in kernel.stores:
+        writer.store(store)
+    return writer.source(kernel.name)
+
+
+def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], inplace: Mapping[int, int]) -> str:
+    """One pass over the row a stage, with lane-wise accumulators."""
+    writer = Writer(kernel, axes, inplace)
+    _place_rows(writer, axes)
+    row = axes[-1]
+    stages = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
+    done: set[int] = set()
+    for stage in range(kernel.num_stages):
+        for instr in kernel.instrs:
+            if kernel.is_row_value(instr) and instr.id not in done and instr.stage <= stage:
+                if instr.op.startswith("reduce_"):
+                    if writer.is_constant(instr):
+                        writer.constant_reduce(instr)
+                        done.add(instr.id)
+                else:
+                    writer.emit(instr)
+                    done.add(instr.id)
+        if stage in stages:
+            # What a later pass reads again should stay in L2; the last reader lets go of it.
+            policy = "" if not schedule.get("evict") or len(stages) == 1 else "evict_first" if stage == stages[-1] else "evict_last"
+            row_pass(writer, stage, row, "0", row.size, policy)
+            for reduce in writer.looped_reduces(stage):
+                writer.tile.put(f"v{reduce.id} = {writer.fold(reduce, f'acc{reduce.id}')}")
+                done.add(reduce.id)
+    for store in writer.row_stores():
+        writer.store(store)
+    return writer.source(kernel.name)
+
+
+def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, policy: str = "") -> None:
+    """Accumulate and store over `length` elements of the row from `start`; leaves `acc…` behind."""
+    tile = writer.tile
+    reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
+    operands = [a.id for r in reduces for a in r.args if isinstance(a, Ref)]
+    for reduce in reduces:
+        along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
+        tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
+    loop = length > row.block
+    if loop:
+        tile.enter(f"for r0 in range(0, {length}, {row.block}):")
+    base = "r0" if loop and start == "0" else f"{start} + r0" if loop else start
+    tile.define(row, base)
+    for instr in writer.closure([*operands, *(s.value for s in stores)], row_level=False):
+        writer.emit(instr, policy)
+    mask = tile.mask([row])
+    for reduce in reduces:
+        tile.put(f"acc{reduce.id} = {writer.accumulate(reduce, mask)}")
+    for store in stores:
+        writer.store(store)
+    if loop:
+        tile.leave()
+
+
+def _place_rows(writer: Writer, axes: list[Axis]) -> None:
+    rows = axes[:-1]
+    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in rows])
+    for axis in rows:
+        writer.tile.place(axis, digits[f"{axis.name}id"])

@@ -1,0 +1,104 @@
+"""Lowering rules for views: they become steps on an operand and cost nothing inside a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.composer.lowering import Lowering, rule
+from dvk.composer.prims import View, register_type
+from dvk.records import Node
+
+
+@rule("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "squeeze", "unsqueeze")
+def _reshape(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if not isinstance(args[0], View) or node.shape is None or (len(args) > 1 and isinstance(args[1], dict)):
+        return None
+    return args[0].then("reshape", tuple(node.shape), tuple(node.shape))
+
+
+@rule("permute", "transpose", "t", "swapaxes", "numpy_T", "movedim")
+def _permute(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    rank = len(x.shape)
+    name = node.op.split(".")[1]
+    if name == "permute":
+        dims = tuple(d % rank for d in args[1])
+    elif name in ("transpose", "swapaxes"):
+        order = list(range(rank))
+        a, b = args[1] % rank, args[2] % rank
+        order[a], order[b] = order[b], order[a]
+        dims = tuple(order)
+    elif name in ("t", "numpy_T"):
+        dims = tuple(reversed(range(rank)))
+    else:
+        return None
+    return x.then("permute", dims, tuple(x.shape[d] for d in dims))
+
+
+@rule("expand", "expand_as", "broadcast_to")
+def _expand(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return args[0].then("expand", tuple(node.shape or ()), tuple(node.shape or ()))
+
+
+@rule("select")
+def _select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, dim, at = args
+    dim %= len(x.shape)
+    return x.then("select", (dim, at % x.shape[dim]), tuple(node.shape or ()))
+
+
+@rule("slice")
+def _slice(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, dim, start, _stop, step = [*args, *[None, 0, None, None, 1][len(args):]]
+    dim = (dim or 0) % len(x.shape)
+    size = x.shape[dim]
+    start = 0 if start is None else max(start + size, 0) if start < 0 else min(start, size)
+    after = tuple(node.shape or ())
+    return x if after == x.shape else x.then("slice", (dim, start, step or 1), after)
+
+
+@rule("chunk", "split", "split_with_sizes", "unbind", "tensor_split")
+def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+    name = node.op.split(".")[1]
+    x = args[0]
+    dim = kwargs.get("dim", args[2] if len(args) > 2 else 0)
+    if name == "unbind":
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) % len(x.shape)
+        rest = x.shape[:dim] + x.shape[dim + 1:]
+        return tuple(x.then("select", (dim, i), rest) for i in range(x.shape[dim]))
+    dim %= len(x.shape)
+    total = x.shape[dim]
+    if name == "chunk":
+        size = -(-total // args[1])
+        sizes = [min(size, total - at) for at in range(0, total, size)]
+    elif name == "split" and isinstance(args[1], int):
+        sizes = [min(args[1], total - at) for at in range(0, total, args[1])]
+    elif isinstance(args[1], list) and name != "tensor_split":
+        sizes = list(args[1])
+    else:
+        return None
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(x.then("slice", (dim, start, 1), (*x.shape[:dim], size, *x.shape[dim + 1:])))
+        start += size
+    return tuple(pieces)
+
+
+@rule("getitem")
+def _getitem(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return args[0][args[1]] if isinstance(args[0], tuple) else None
+
+
+@rule("detach", "alias", "lift_fresh", "detach_", "dropout", "feature_dropout", "alpha_dropout", "identity")
+def _same(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.op.split(".")[1].endswith("dropout") and args[2] and args[1] != 0:
+        return None
+    return args[0] if isinstance(args[0], View) else None
+
+
+@rule("contiguous", "clone", "lift_fresh_copy")
+def _copy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    source = low.nodes.get(node.args[0]["ref"])
+    if "contiguous" in node.op and source is not None and source.strides == node.strides:
+        return args[0]
+    return low.pw("as", args[0], dtype=args[0].dtype, compute=register_type(args[0].dtype))

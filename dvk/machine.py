@@ -1,0 +1,158 @@
+"""What computer this is, asked without importing torch and without touching CUDA.
+
+`fingerprint` names the machine in verdicts and run folders; `isa` keys compiled objects, because
+code built for one processor's instructions may crash another; `describe` is the long form.
+Nothing here measures: `dvk doctor` does, in child processes, and leaves what it measured to `recall`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dvk import resources
+
+PACKAGES = ("torch", "triton", "numpy", "pydantic", "sqlite-utils", "rank-bm25", "transformers", "peft")
+"""Packages whose versions can change a result."""
+
+
+@cache
+def fingerprint(device: str = "cpu") -> str:
+    """One short line: processor or GPU name, cores, torch version.
+
+    Args:
+        device: `cpu`, or `cuda` for the first visible GPU (the processor when there is none).
+    """
+    torch = version("torch") or "none"
+    gpus = gpu_names() if device == "cuda" else ()
+    if gpus:
+        count = f"{len(gpus)}x " if len(gpus) > 1 else ""
+        return f"{count}{gpus[0]}, torch {torch}"
+    return f"{cpu_name()}, {num_cores()} cores, torch {torch}"
+
+
+def describe() -> dict[str, Any]:
+    """The facts `dvk doctor` and `run.json` show: plain data, no torch import, tens of milliseconds."""
+    return {
+        "fingerprint": fingerprint(),
+        "cpu": cpu_name(),
+        "num_cores": num_cores(),
+        "isa": isa(),
+        "memory_bytes": memory_bytes(),
+        "gpus": list(gpu_names()),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def version(package: str) -> str | None:
+    """Version of an installed package as its metadata says, None when it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def num_cores() -> int:
+    """Cores this process may use: the affinity mask, cut by the container's quota."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
+        return max(1, min(affinity, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no cgroup v2, or "max": no quota
+        return affinity
+
+
+def memory_bytes() -> int:
+    """Memory this process may use: the machine's, cut by the container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return total
+
+
+def recall(device: str = "cpu") -> dict[str, Any]:
+    """What was measured on this machine, empty when nothing was: `copy_gbps` (bytes read + written a second), `at`."""
+    return dict(_measurements().get(fingerprint(device), {}))
+
+
+def remember(device: str, facts: dict[str, Any]) -> None:
+    """Keep measured facts about this machine in `$DVK_HOME/machine.json`, under its fingerprint.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = resources.home() / "machine.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = _measurements() | {fingerprint(device): facts}
+    aside = path.with_name(f".machine.{os.getpid()}.tmp")
+    aside.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    os.replace(aside, path)
+
+
+def _measurements() -> dict[str, Any]:
+    try:
+        known = json.loads((resources.home() / "machine.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+@cache
+def cpu_name() -> str:
+    """The processor's model name, without the trademark noise."""
+    name = _cpuinfo().get("model name") or platform.processor() or platform.machine() or "unknown processor"
+    return " ".join(name.replace("(R)", "").replace("(TM)", "").split())
+
+
+@cache
+def isa() -> str:
+    """Architecture and eight hex digits of its instruction flags: equal where code can be exchanged."""
+    info = _cpuinfo()
+    flags = info.get("flags") or info.get("Features") or ""
+    return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(flags.split())).encode()).hexdigest()[:8]}"
+
+
+@cache
+def gpu_names() -> tuple[str, ...]:
+    """Names of the visible NVIDIA GPUs in CUDA's order, empty without a working driver.
+
+    Asked of `nvidia-smi`, because asking torch would open a CUDA context in this process.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return ()
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    names = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if visible is None:
+        return tuple(names)
+    chosen = [part.strip() for part in visible.split(",")]
+    if all(part.isdigit() for part in chosen):
+        return tuple(names[int(part)] for part in chosen if int(part) < len(names))
+    return tuple(names[: len(chosen)])  # chosen by UUID: GPUs of one host are alike
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entry of /proc/cpuinfo, empty where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}

@@ -1,0 +1,158 @@
+"""`dvk doctor`: what this machine can do, found out by doing it.
+
+Facts come from `machine`, abilities from probes in child processes, so a broken driver or compiler
+becomes a line of the report and never an error of ours. What was measured is kept in
+`$DVK_HOME/machine.json`; the skill library is looked at, never built.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+import dvk
+from dvk import machine, resources, runs, sandbox
+from dvk.config import Config, Limits
+from dvk.errors import DvkError
+from dvk.harness import backends
+from dvk.skills import Library, default_path
+
+PROBES = "dvk.pipelines.probes"
+PROBE_LIMITS = Limits(wall_s=120.0)
+"""The slowest probe imports torch and Triton from a cold disk: half a minute on a small machine."""
+CPU_COPY_BYTES = 256 << 20
+"""Several times any last-level cache."""
+GPU_COPY_BYTES = 1 << 30
+"""Twenty times the largest L2 cache; a copy takes about half a millisecond."""
+
+
+def examine(library: Path | None = None) -> dict[str, Any]:
+    """Everything the report says, as plain data; takes some seconds.
+
+    Args:
+        library: the skill library to look at, by default the user's.
+    """
+    gpus = machine.gpu_names()
+    cuda = _probe("cuda", {"num_bytes": GPU_COPY_BYTES})
+    copy = _probe("cpu_copy", {"num_bytes": CPU_COPY_BYTES})
+    interpreter = _probe("triton", {"device": "cpu"}, {"TRITON_INTERPRET": "1"})
+    compiled = _probe("triton", {"device": "cuda"}) if cuda["works"] else {"works": False, "error": cuda["error"]}
+    report = {
+        "dvk": dvk.__version__,
+        "commit": runs.commit(),
+        "home": str(resources.home()),
+        "machine": machine.describe() | {"copy_gbps": copy.get("copy_gbps")},
+        "driver": _driver() if gpus else None,
+        "cuda": cuda,
+        "compiler": _compiler(),
+        "nvcc": _nvcc(),
+        "triton": {"gpu": compiled, "interpreter": interpreter},
+        "backends": _backends(),
+        "library": _library(library or default_path()),
+    }
+    report["saved"] = _save(copy, cuda)
+    return report
+
+
+def settings() -> list[dict[str, Any]]:
+    """Every configuration key with its default and its reason, in the order of `config.py`."""
+    return _settings(Config(), "")
+
+
+def _settings(section: BaseModel, prefix: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            rows += _settings(value, f"{prefix}{name}.")
+        else:
+            rows.append({"key": prefix + name, "default": value, "reason": field.description or ""})
+    return rows
+
+
+# ---------------------------------------------------------------- probes
+
+def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None) -> dict[str, Any]:
+    """The answer of one probe, or why there is none."""
+    answer = sandbox.call(f"{PROBES}:{name}", request, PROBE_LIMITS, env=env)
+    if isinstance(answer, sandbox.Message):
+        return answer.value
+    last = answer.log.strip().splitlines()[-1:]
+    return {"works": False, "error": ": ".join([answer.reason, *last])}
+
+
+def _compiler() -> dict[str, Any]:
+    """The C++ compiler: its path, version, and whether OpenMP kernels compile and run."""
+    path = shutil.which("g++")
+    if path is None:
+        return {"path": None, "version": None, "works": False, "error": "g++ not found"}
+    with tempfile.TemporaryDirectory(prefix="dvk-doctor-") as folder:
+        answer = _probe("cpp", {"folder": folder, "compiler": path})
+    return {"path": path, "version": _first_line([path, "-dumpfullversion"]), **answer}
+
+
+def _nvcc() -> dict[str, Any] | None:
+    path = shutil.which("nvcc")
+    if path is None:
+        return None
+    found = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
+    return {"path": path, "version": found.group(1) if found else None}
+
+
+def _driver() -> str | None:
+    return _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+
+
+def _first_line(command: list[str]) -> str | None:
+    return next(iter(_output(command).splitlines()), "").strip() or None
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+# ---------------------------------------------------------------- backends, library, memory
+
+def _backends() -> dict[str, dict[str, Any]]:
+    """Which backends work; where one does not, why and what to install."""
+    found = {}
+    for name in backends.BACKENDS:
+        missing = backends.get(name).available()
+        found[name] = {"works": missing is None, "error": missing}
+    return found
+
+
+def _library(path: Path) -> dict[str, Any]:
+    """The skill library as it is; a missing one is not built here."""
+    facts: dict[str, Any] = {"path": str(path), "exists": path.exists(), "num_skills": None, "num_bytes": None}
+    if facts["exists"]:
+        facts["num_bytes"] = path.stat().st_size
+        try:
+            with Library.open(path) as library:
+                facts["num_skills"] = len(library)
+        except DvkError as error:
+            facts["error"] = error.message
+    return facts
+
+
+def _save(copy: dict[str, Any], cuda: dict[str, Any]) -> str | None:
+    """Keep the measured bandwidths; the file's path, None when the home folder cannot be written."""
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        if copy["works"]:
+            machine.remember("cpu", {"copy_gbps": copy["copy_gbps"], "at": at})
+        if cuda["works"] and machine.gpu_names():
+            machine.remember("cuda", {"copy_gbps": cuda["copy_gbps"], "at": at})
+    except OSError:
+        return None
+    return str(resources.home() / "machine.json")

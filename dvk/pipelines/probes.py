@@ -1,0 +1,172 @@
+"""The child side of `dvk doctor`: each probe really does the thing and answers with what it saw.
+
+Run through `dvk.sandbox.call`, never in the parent: a broken driver may crash or hang, and a CUDA
+context must not be opened in a process that later forks. An answer has `works` and, when false,
+`error`: one line for a person.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from dvk.sandbox import Channel
+
+CPP_SOURCE = r"""
+#include <omp.h>
+extern "C" int probe(float* x, long n) {
+    int threads = 1;
+    #pragma omp parallel
+    {
+        #pragma omp single
+        threads = omp_get_num_threads();
+    }
+    #pragma omp parallel for simd
+    for (long i = 0; i < n; i++) x[i] = 2.0f * x[i] + 1.0f;
+    return threads;
+}
+"""
+
+
+def cpp(channel: Channel) -> None:
+    """Compile a tiny OpenMP kernel in `folder` with `compiler`, load it, run it, check it."""
+    request = channel.receive() or {}
+    folder, compiler = Path(request["folder"]), request["compiler"]
+    source, library = folder / "probe.cpp", folder / "probe.so"
+    source.write_text(CPP_SOURCE)
+    flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+    start = time.perf_counter()
+    done = subprocess.run([compiler, *flags, str(source), "-o", str(library)], capture_output=True, text=True)
+    compile_s = time.perf_counter() - start
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        channel.send({"works": False, "error": next((line for line in lines if "error" in line), lines[-1])})
+        return
+    values = (ctypes.c_float * 1000)(*range(1000))
+    threads = ctypes.CDLL(str(library)).probe(values, ctypes.c_long(1000))
+    if list(values) != [2.0 * i + 1.0 for i in range(1000)]:
+        channel.send({"works": False, "error": "the compiled kernel computed something else"})
+        return
+    channel.send({"works": True, "num_threads": threads, "compile_s": round(compile_s, 3)})
+
+
+def cpu_copy(channel: Channel) -> None:
+    """Copy bandwidth of torch on all cores: bytes read plus bytes written a second, best of several copies."""
+    import torch
+
+    num_bytes = int((channel.receive() or {})["num_bytes"])
+    source = torch.ones(num_bytes // 4)
+    target = torch.empty_like(source)
+    target.copy_(source)  # touch the pages
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - start)
+    channel.send({"works": True, "copy_gbps": round(2 * num_bytes / min(times) / 1e9, 2)})
+
+
+def cuda(channel: Channel) -> None:
+    """What torch sees of the GPUs, the copy bandwidth of the first, and NVRTC."""
+    import torch
+
+    num_bytes = int((channel.receive() or {})["num_bytes"])
+    if torch.version.cuda is None:
+        channel.send({"works": False, "error": f"torch {torch.__version__} is built without CUDA", "nvrtc": _nvrtc()})
+        return
+    if not torch.cuda.is_available():
+        error = "torch finds no usable NVIDIA GPU or driver"
+        channel.send({"works": False, "error": error, "cuda": torch.version.cuda, "nvrtc": _nvrtc()})
+        return
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        gpus.append(
+            {
+                "name": properties.name,
+                "memory_bytes": properties.total_memory,
+                "capability": f"{properties.major}.{properties.minor}",
+                "num_multiprocessors": properties.multi_processor_count,
+            }
+        )
+    source = torch.ones(num_bytes // 4, device="cuda")
+    target = torch.empty_like(source)
+    times = []
+    for _ in range(20):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    copy_gbps = round(2 * num_bytes / (min(times) * 1e-3) / 1e9, 1)
+    channel.send(
+        {"works": True, "gpus": gpus, "copy_gbps": copy_gbps, "cuda": torch.version.cuda, "nvrtc": _nvrtc()}
+    )
+
+
+def triton(channel: Channel) -> None:
+    """Run a tiny Triton kernel on `device`; on `cpu` the environment has chosen Triton's interpreter."""
+    device = (channel.receive() or {})["device"]
+    try:
+        import torch
+        import triton
+        import triton.language as tl
+    except ImportError as error:
+        channel.send({"works": False, "error": str(error)})
+        return
+
+    @triton.jit
+    def double(source, target, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(target + offsets, 2 * tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
+
+    start = time.perf_counter()
+    source = torch.arange(1000, dtype=torch.float32, device=device)
+    target = torch.zeros_like(source)
+    try:
+        double[(triton.cdiv(1000, 256),)](source, target, 1000, BLOCK=256)
+        right = bool(torch.equal(target, 2 * source))
+    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the finding
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        channel.send({"works": False, "error": f"{type(error).__name__}: {lines[-1]}"})
+        return
+    if not right:
+        channel.send({"works": False, "error": "the kernel computed something else"})
+        return
+    channel.send({"works": True, "compile_s": round(time.perf_counter() - start, 3)})
+
+
+def _nvrtc() -> str | None:
+    """Version of the runtime compiler, None when none can be loaded."""
+    libraries = [path for entry in sys.path if entry for path in Path(entry).glob("nvidia/*/lib/libnvrtc.so.*")]
+    roots = [os.environ.get("CUDA_HOME"), _toolkit(), "/usr/local/cuda"]
+    libraries += [path for root in roots if root for path in Path(root).glob("lib64/libnvrtc.so*")]
+    names = [str(path) for path in libraries if "builtins" not in path.name]
+    for name in [*names, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0:
+            return f"{major.value}.{minor.value}"
+    return None
+
+
+def _toolkit() -> str | None:
+    """The folder above `bin/nvcc`, also where a wrapper script on PATH names it."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        return None
+    path = Path(nvcc).resolve()
+    if (path.parent.parent / "lib64").is_dir():
+        return str(path.parent.parent)
+    named = re.search(r"(/\S+)/bin/nvcc", path.read_bytes()[:500].decode("utf-8", "replace"))
+    return named.group(1) if named else None

@@ -1,0 +1,57 @@
+"""`report.html` and `report.md`: what `dvk optimize` found, for people.
+
+    story.py     records → what is told            page.py      HTML
+    attempts.py  the judged candidates             style.py     its CSS
+    graph.py     the reference's operators, bytes  markup.py    elements that escape
+    code.py      source text, coloured             chart.py     the search as SVG
+    units.py     numbers for people                markdown.py  the same for terminals
+
+It only reads: nothing is measured, run or decided here, and torch is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dvk.pipelines.report import markdown, page
+from dvk.pipelines.report.story import tell
+from dvk.records import Episode, Graph, Skill
+from dvk.runs import MANIFEST, RunFolder
+
+NO_SKILLS: Mapping[str, Skill] = {}
+
+
+def write(
+    run: RunFolder,
+    episode: Episode,
+    summary: Mapping[str, Any],
+    *,
+    best_source: str | None,
+    graph: Graph | None,
+    skills: Mapping[str, Skill] = NO_SKILLS,
+    command_line: str = "",
+    machine: str = "",
+) -> None:
+    """Write both files into the run's folder, each whole or not at all.
+
+    Args:
+        run: an open run; its run.json gives the settings and versions.
+        episode: one `policy` trace with a turn a judged candidate.
+        summary: the object that `dvk optimize --json` prints; optional `profile` (rows of name, share in 0–1, ms) and
+            `groups` (one line a kernel).
+        best_source: text of best.py, None when nothing was faster.
+        graph: the captured reference, None when capture failed.
+        skills: the skills that candidates name, by name.
+        command_line: as typed; empty takes it from run.json.
+        machine: fingerprint for when no verdict carries one; empty takes it from run.json.
+    """
+    file = run.path / MANIFEST
+    manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    story = tell(
+        episode, summary, best_source=best_source, graph=graph, skills=skills,
+        command_line=command_line, machine=machine, manifest=manifest,
+    )
+    run.write_text("report.html", page.render(story))
+    run.write_text("report.md", markdown.render(story))

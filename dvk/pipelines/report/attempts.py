@@ -1,0 +1,112 @@
+"""The judged candidates of an episode, in time order, as the report shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.records import Candidate, Episode, Interval, Turn, Verdict
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One judged candidate."""
+
+    number: int
+    """Position in time, from 1."""
+    seconds: float
+    """Since the search began."""
+    candidate: Candidate | None
+    """None when the answer held no code."""
+    verdict: Verdict
+    title: str
+    schedule: tuple[tuple[str, str], ...]
+    """(kernel, `block=1024 warps=4`) pairs; choices that belong to no kernel come first under an empty name."""
+    reason: str
+    """Why it failed or was not timed, first line; empty otherwise."""
+
+    @property
+    def speedup(self) -> Interval | None:
+        """Over eager; None when it was not timed."""
+        return self.verdict.timing.speedup if self.verdict.timing else None
+
+    @property
+    def value(self) -> float:
+        """The speedup's point estimate, 0 when it was not timed."""
+        return self.speedup.value if self.speedup else 0.0
+
+    @property
+    def ok(self) -> bool:
+        """It agreed with the reference everywhere it was tried."""
+        return self.verdict.status.value == "ok"
+
+    @property
+    def confirmation(self) -> bool:
+        """Judged at the claim tier, in a fresh process."""
+        return self.verdict.tier == "claim"
+
+    @property
+    def outcome(self) -> str:
+        """The status in words."""
+        return "confirmed" if self.ok and self.confirmation else self.verdict.status.value.replace("_", " ")
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """The composer recipes applied."""
+        return self.candidate.recipes if self.candidate else ()
+
+    @property
+    def source(self) -> str:
+        """The candidate's whole text."""
+        return self.candidate.source if self.candidate else ""
+
+
+def gather(episode: Episode) -> list[Attempt]:
+    """The judged turns of the policy's traces."""
+    turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
+    judged = sorted((turn for turn in turns if turn.verdict), key=lambda turn: turn.elapsed_s)
+    return [_attempt(number, turn, turn.verdict) for number, turn in enumerate(judged, start=1) if turn.verdict]
+
+
+def fastest(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The timed attempt of highest speedup, confirmations before all others."""
+    timed = [attempt for attempt in attempts if attempt.speedup]
+    return max(timed, key=lambda attempt: (attempt.confirmation, attempt.value), default=None)
+
+
+def best_so_far(attempts: Sequence[Attempt]) -> list[tuple[float, float]]:
+    """(seconds, speedup) where the search's best rose, from eager's 1.
+
+    Only a speedup whose interval lies above 1 counts; confirmations measure again and do not.
+    """
+    steps = [(0.0, 1.0)]
+    for attempt in attempts:
+        if attempt.verdict.faster and not attempt.confirmation and attempt.value > steps[-1][1]:
+            steps.append((attempt.seconds, attempt.value))
+    return steps
+
+
+def _attempt(number: int, turn: Turn, verdict: Verdict) -> Attempt:
+    candidate = turn.candidate
+    title = "no code in the answer"
+    if candidate:
+        title = candidate.title or f"{candidate.backend} by {candidate.proposer}"
+    said = (verdict.error or verdict.untimed_reason or "").strip().splitlines()
+    schedule = _schedule(candidate.schedule) if candidate else ()
+    return Attempt(number, turn.elapsed_s, candidate, verdict, title, schedule, said[0] if said else "")
+
+
+def _schedule(schedule: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    loose, kernels = [], []
+    for key, value in schedule.items():
+        if isinstance(value, dict):
+            kernels.append((key, " ".join(f"{name}={_value(choice)}" for name, choice in value.items())))
+        else:
+            loose.append(f"{key}={_value(value)}")
+    return (("", " ".join(loose)), *kernels) if loose else tuple(kernels)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)

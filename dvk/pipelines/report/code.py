@@ -1,0 +1,63 @@
+"""Source text for reading: coloured by pygments into six classes of ours, generated code cut free of what was copied.
+
+C++ and CUDA inside a Python string are coloured as C++. It parses nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from pygments.lexers import CppLexer, PythonLexer  # type: ignore[import-untyped]
+from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
+
+from dvk.pipelines.report.markup import Markup, el, join, plain
+
+CLASSES = (
+    (Comment.Preproc, "k"), (Comment, "c"), (Keyword, "k"), (Operator.Word, "k"), (String, "s"), (Number, "n"),
+    (Name.Function, "d"), (Name.Class, "d"), (Name.Decorator, "d"),
+)
+"""Token types → class names: c comment, k keyword, s string, n number, d definition."""
+
+CPP = re.compile(r'#include\b|extern "C"|__global__')
+QUOTED = re.compile(r"([A-Za-z]*(?:\"\"\"|'''))(.*)(\"\"\"|''')", re.DOTALL)
+
+
+def highlight(source: str) -> Markup:
+    """`source` as escaped spans; the text between the tags is `source` exactly, control characters apart."""
+    return join(
+        el("span", text, class_=kind) if kind else text
+        for kind, tokens in groupby(_tokens(plain(source)), key=lambda token: _kind(token[0]))
+        for text in ["".join(text for _, text in tokens)]
+    )
+
+
+def without_original(best: str, original: str) -> tuple[str, int]:
+    """`best` with its copy of `original` replaced by one comment, and how many lines that took; 0 without a copy."""
+    body = original.strip()
+    for copy in (body, repr(original), repr(body)):
+        if body and copy in best:
+            num_lines = len(body.splitlines())
+            return best.replace(copy, f"# … the original source, {num_lines} lines, unchanged …", 1), num_lines
+    return best, 0
+
+
+def _tokens(source: str) -> Iterator[tuple[Any, str]]:
+    """Python tokens, with the tokens of C++ in place of a string that holds it."""
+    lexer = PythonLexer(stripnl=False, ensurenl=False)
+    for is_string, run in groupby(lexer.get_tokens(source), key=lambda token: token[0] in String):
+        tokens = list(run)
+        text = "".join(part for _, part in tokens)
+        quoted = QUOTED.fullmatch(text) if is_string and CPP.search(text) else None
+        if quoted is None:
+            yield from tokens
+            continue
+        yield String, quoted[1]
+        yield from CppLexer(stripnl=False, ensurenl=False).get_tokens(quoted[2])
+        yield String, quoted[3]
+
+
+def _kind(token: Any) -> str:
+    return next((name for kind, name in CLASSES if token in kind), "")

@@ -1,0 +1,105 @@
+"""What the reference does, operator by operator, and how many bytes that moves.
+
+Bytes are counted from shapes: each operator reads its operands and writes its result once. That
+is what an unfused program moves at the least; nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.records import Graph, Node
+
+LEAVES = ("input", "param", "buffer", "const")
+
+VIEWS = frozenset(
+    "alias as_strided chunk detach diagonal expand expand_as flatten getitem lift_fresh movedim narrow numpy_T permute "
+    "reshape select slice split split_with_sizes squeeze swapaxes t transpose unbind unflatten unfold unsqueeze view "
+    "view_as _unsafe_view".split())
+"""Operators that only change how memory is looked at."""
+
+BITS = {"bool": 8, "float8_e4m3fn": 8, "float8_e5m2": 8, "bfloat16": 16, "complex64": 64, "complex128": 128}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the reference."""
+
+    name: str
+    """ATen name without prefix and overload."""
+    result: str
+    """`dtype[shape]` of the value; empty when it is not one tensor."""
+    moved_bytes: int | None
+    """Operands read plus result written; 0 for a view, None when a shape is unknown."""
+
+
+def operators(graph: Graph) -> list[Operator]:
+    """The graph's operators in execution order."""
+    by_name = {node.name: node for node in graph.nodes}
+    pieces: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if _short(node.op) == "getitem":
+            for name in _refs(node.args):
+                pieces.setdefault(name, []).append(node)
+    return [
+        Operator(_short(node.op), _outside(node), _moved(node, by_name, pieces.get(node.name, [])))
+        for node in graph.nodes if node.op not in LEAVES
+    ]
+
+
+def least_bytes(graph: Graph) -> int | None:
+    """What one kernel would move: used inputs and weights read once, outputs written once; None when unknown."""
+    by_name = {node.name: node for node in graph.nodes}
+    named = {name for node in graph.nodes for name in _refs([node.args, node.kwargs])}
+    used = {name for name in named if by_name[name].op in LEAVES}
+    return _total([by_name[name] for name in used | set(_refs(graph.outputs))])
+
+
+def _moved(node: Node, by_name: dict[str, Node], pieces: list[Node]) -> int | None:
+    if _short(node.op) in VIEWS:
+        return 0
+    written = [node] if node.shape is not None else pieces
+    if not written:
+        return None
+    return _total([*written, *(by_name[name] for name in dict.fromkeys(_refs([node.args, node.kwargs])))])
+
+
+def _total(nodes: list[Node]) -> int | None:
+    sizes = [_size(node) for node in nodes]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _size(node: Node) -> int | None:
+    """Bytes of the memory behind a value: an expanded dimension (stride 0) occupies one element."""
+    if node.shape is None or node.dtype is None:
+        return None
+    strides = node.strides if node.strides is not None else (1,) * len(node.shape)
+    count = math.prod(size for size, stride in zip(node.shape, strides, strict=True) if stride != 0 or size == 0)
+    digits = "".join(character for character in node.dtype if character.isdigit())
+    bits = BITS.get(node.dtype) or int(digits or 0)
+    return count * bits // 8 if bits else None
+
+
+def _refs(value: Any) -> Iterator[str]:
+    """Names of the values that an encoded operand refers to."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            yield str(value["ref"])
+            return
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _refs(item)
+
+
+def _short(op: str) -> str:
+    """`aten.relu.default` → `relu`, `operator.getitem` → `getitem`."""
+    parts = op.split(".")
+    return parts[1] if len(parts) > 1 else op
+
+
+def _outside(node: Node) -> str:
+    return "" if node.shape is None else f"{node.dtype}[{','.join(map(str, node.shape))}]"

@@ -1,0 +1,158 @@
+"""The report as Markdown that reads well raw, in a terminal: padded tables, bars instead of a chart.
+
+Text that is not ours is made harmless: no control characters, no table or HTML syntax, code fences
+longer than any inside.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from unicodedata import combining, east_asian_width
+
+from dvk.pipelines.report.attempts import best_so_far
+from dvk.pipelines.report.markup import plain
+from dvk.pipelines.report.story import Story
+from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
+from dvk.records import show_ratio
+
+WIDEST = 60
+"""Columns a table cell may take; longer text is cut, the page has it all."""
+ACTIVE = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_(?=\S.*_)|(?<=\S)_(?!\w)|^[#>+-](?= )|^\d+(?=\.\s)")
+"""Characters that Markdown acts on, where it does: a bracket alone or an underscore inside a word is text."""
+BAR = 40
+"""Columns of the longest bar."""
+
+
+def render(story: Story) -> str:
+    """The whole file."""
+    parts = [
+        f"# {line(story.task.name)}: {story.headline}",
+        *map(line, [*story.numbers, *story.lead]),
+        _arms(story),
+        "\n".join(f"- {term}: {line(text)}" for term, text in story.measured),
+        *_slow(story), *_tried(story), *_won(story), *_search(story), *_code(story), *_reproduce(story),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def line(text: str) -> str:
+    """Foreign text as one line that Markdown shows as it is."""
+    text = " ".join(plain(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    return ACTIVE.sub(r"\\\g<0>", text)
+
+
+def table(head: list[str], rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
+    """A pipe table padded to be read raw.
+
+    Args:
+        right: indices of the columns that stand right.
+    """
+    cells = [[line(_cut(cell)) for cell in row] for row in [head, *rows]]
+    widths = [max(3, *(_columns(row[i]) for row in cells)) for i in range(len(head))]
+    rule = ["-" * (width - 1) + ":" if i in right else "-" * width for i, width in enumerate(widths)]
+    padded = [[_pad(cell, widths[i], i in right) for i, cell in enumerate(row)] for row in cells]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [padded[0], rule, *padded[1:]])
+
+
+def fence(text: str, language: str = "") -> str:
+    """A code block that `text` cannot end."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    ticks = "`" * (longest + 1)
+    return f"{ticks}{language}\n{plain(text).rstrip()}\n{ticks}"
+
+
+# ---------------------------------------------------------------- the sections, in the order of the page
+
+def _arms(story: Story) -> str:
+    if not any(arm.ms for arm in story.arms):
+        return ""
+    rows = [[arm.label, show_ms(arm.ms), str(arm.ratio or "")] for arm in story.arms]
+    return table(["version", "median call", f"speedup of {story.arms[-1].label}"], rows, frozenset({1, 2}))
+
+
+def _slow(story: Story) -> list[str]:
+    parts = []
+    if story.operators:
+        rows = []
+        for number, op in enumerate(story.operators, start=1):
+            moved = "unknown" if op.moved_bytes is None else show_bytes(op.moved_bytes) if op.moved_bytes else "view"
+            rows.append([str(number), op.name, op.result, moved])
+        parts += [story.traffic, table(["#", "operator", "result", "moves"], rows, frozenset({0, 3}))]
+    if story.profile:
+        rows = [[str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))] for p in story.profile]
+        parts.append(table(["operator", "share of time", "time"], rows, frozenset({1, 2})))
+    return ["## What was slow", *(parts or ["The reference’s operators were not captured."])]
+
+
+def _tried(story: Story) -> list[str]:
+    if not story.attempts:
+        return ["## What was tried", "No candidate was judged."]
+    rows = []
+    for attempt in story.attempts:
+        title = attempt.title + (" → best.py" if attempt is story.winner else "")
+        schedule = "; ".join(f"{kernel} {text}".strip() for kernel, text in attempt.schedule)
+        outcome = attempt.outcome + (f": {attempt.reason}" if attempt.reason else "")
+        rows.append([str(attempt.number), show_s(attempt.seconds), str(attempt.speedup or "–"), title, outcome,
+                     ", ".join(attempt.recipes), schedule])
+    head = ["#", "after", "speedup", "candidate", "verdict", "recipes", "schedule"]
+    return ["## What was tried", story.tally, table(head, rows, frozenset({0, 1, 2}))]
+
+
+def _won(story: Story) -> list[str]:
+    winner = story.winner
+    if winner is None or winner.candidate is None:
+        return []
+    told = f"**{line(winner.title)}**, proposed by {line(winner.candidate.proposer)}. {line(' '.join(story.why))}"
+    facts = [f"- recipes: {line(', '.join(winner.recipes))}"] if winner.recipes else []
+    facts += [f"- skill {line(name)}: {line(text)}" for name, text in story.skills]
+    facts += [f"- fused: {line(group)}" for group in story.groups]
+    facts += [f"- schedule of {line(kernel or 'all kernels')}: {line(text)}" for kernel, text in winner.schedule]
+    return ["## What won, and why", told.rstrip(), "\n".join(facts)]
+
+
+def _search(story: Story) -> list[str]:
+    if not story.attempts:
+        return []
+    steps = best_so_far(story.attempts)
+    if len(steps) == 1:
+        return ["## The search", "No candidate was faster than eager."]
+    highest = steps[-1][1]
+    bars = [f"{show_s(s):>12}  {show_ratio(v):>8}  {'█' * max(1, round(BAR * v / highest))}" for s, v in steps]
+    return ["## The search", "Best so far, over eager, each time it rose:", fence("\n".join(bars))]
+
+
+def _code(story: Story) -> list[str]:
+    parts = ["## The code", "Original:", fence(story.task.source, "python")]
+    return parts if story.generated is None else [*parts, "best.py:", fence(story.generated, "python")]
+
+
+def _reproduce(story: Story) -> list[str]:
+    parts = ["## Reproduce"]
+    if story.command_line:
+        parts.append(fence(story.command_line, "sh"))
+    if story.usage:
+        parts.append(fence(story.usage, "python"))
+    config = story.manifest.get("config")
+    if config:
+        parts.append(f"Seed {config.get('seed', 'unknown')}, task {line(story.task.id)}; all settings:")
+        parts.append(fence(json.dumps(config), "json"))
+    versions = [f"{name} {version}" for name, version in (story.manifest.get("versions") or {}).items() if version]
+    parts.append(line(", ".join(versions)))
+    return parts if any(parts[1:]) else [*parts, "The command line was not recorded."]
+
+
+# ---------------------------------------------------------------- columns
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _columns(text))
+    return space + text if right else text + space
+
+
+def _columns(text: str) -> int:
+    """Terminal columns that a text takes."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,0 +1,240 @@
+"""From records to what the report tells: every number and sentence, no layout.
+
+The page and the Markdown both read a `Story`; neither looks at the summary. Missing numbers stay
+missing, and a search that found nothing says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.pipelines.report.attempts import Attempt, fastest, gather
+from dvk.pipelines.report.code import without_original
+from dvk.pipelines.report.graph import Operator, least_bytes, operators
+from dvk.pipelines.report.units import many, show_bytes, show_s
+from dvk.records import Episode, Graph, Interval, Skill, Task, show_ratio
+
+REGIME = {
+    "cuda": "one call at a time on an idle GPU, L2 cache flushed before each, launch latency included",
+    "cpu": "one call at a time, caches flushed before each",
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One version in the table of times."""
+
+    label: str
+    ms: float | None
+    ratio: Interval | None
+    """How much faster our candidate is than this version; None for the candidate itself or when unknown."""
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Story:
+    """The report's content, in the order in which it is told."""
+
+    task: Task
+    status: str
+    """`faster`, `no_speedup` or `failed`."""
+    headline: str
+    numbers: list[str]
+    """The intervals beneath the headline."""
+    lead: list[str]
+    """Sentences."""
+    arms: list[Arm]
+    measured: list[tuple[str, str]]
+    """How it was measured: (aspect, text)."""
+
+    operators: list[Operator]
+    traffic: str
+    """What the operators' bytes add up to."""
+    listing: str
+    profile: list[Mapping[str, Any]]
+
+    attempts: list[Attempt]
+    tally: str
+    """Counts by status."""
+
+    winner: Attempt | None
+    why: list[str]
+    """Sentences."""
+    skills: list[tuple[str, str]]
+    """(name, description) of those behind the winner."""
+    groups: list[str]
+    """What was fused, a line a kernel."""
+
+    compile_speedup: float | None
+    """torch.compile over eager."""
+    generated: str | None
+    """best.py without the copy of the original; None when there is no best.py."""
+    usage: str
+    """Python that uses best.py."""
+    command_line: str
+    manifest: dict[str, Any]
+    """run.json, or empty."""
+
+
+def tell(
+    episode: Episode, summary: Mapping[str, Any], *, best_source: str | None, graph: Graph | None,
+    skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any],
+) -> Story:
+    """Gather what the report says; arguments as in `report.write`, `manifest` is run.json or empty."""
+    task, attempts = episode.task, gather(episode)
+    status = str(summary.get("status", "failed"))
+    winner = None
+    if status == "faster":
+        winner = fastest([a for a in attempts if a.source == best_source]) or fastest(attempts)
+    shown = winner or fastest(attempts)
+    arms = _arms(summary, shown, "best.py" if winner else "the closest candidate")
+    listed = operators(graph) if graph else []
+    groups = [str(group) for group in summary.get("groups") or []]
+    names = winner.candidate.skills if winner and winner.candidate else ()
+    return Story(
+        task=task,
+        status=status,
+        headline=_headline(status, summary),
+        numbers=_numbers(summary, arms) if status == "faster" else [],
+        lead=_lead(status, summary, attempts, shown),
+        arms=arms,
+        measured=_measured(task, shown, machine or str(manifest.get("machine") or "")),
+        operators=listed,
+        traffic=_traffic(listed, graph) if graph else "",
+        listing=graph.listing() if graph else "",
+        profile=list(summary.get("profile") or []),
+        attempts=attempts,
+        tally=_tally(attempts),
+        winner=winner,
+        why=_why(winner, attempts, listed, groups),
+        skills=[(name, skills[name].description if name in skills else "no longer in the library") for name in names],
+        groups=groups,
+        compile_speedup=_compile_speedup(summary),
+        generated=None if best_source is None else without_original(best_source, task.source)[0],
+        usage=_usage(task) if best_source is not None else "",
+        command_line=command_line or str(manifest.get("argv") or ""),
+        manifest=manifest,
+    )
+
+
+# ---------------------------------------------------------------- headline
+
+def _headline(status: str, summary: Mapping[str, Any]) -> str:
+    if status == "faster" and summary.get("speedup") is not None:
+        return f"{show_ratio(summary['speedup'])} faster than eager PyTorch"
+    return "Nothing faster was found" if status == "no_speedup" else "The search failed"
+
+
+def _numbers(summary: Mapping[str, Any], arms: list[Arm]) -> list[str]:
+    over = _interval(summary, "speedup_")
+    compiled = next((arm.ratio for arm in arms if arm.label == "torch.compile"), None)
+    told = [f"95 % interval [{str(over).split('[')[1]}"] if over else []
+    return told + ([f"{compiled} over torch.compile"] if compiled else [])
+
+
+def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], shown: Attempt | None) -> list[str]:
+    count = summary.get("num_candidates")
+    count = len({attempt.source for attempt in attempts}) if count is None else count
+    right = len({attempt.source for attempt in attempts if attempt.ok})
+    spent = f" in {show_s(summary['seconds'])}" if summary.get("seconds") is not None else ""
+    tried = f"{many(count, 'candidate')} {'was' if count == 1 else 'were'} judged{spent}"
+    tried += f"; {right} agreed with the reference everywhere." if count else "."
+    reason = [str(summary["reason"])] if summary.get("reason") else []
+    if status == "faster":
+        return [*reason, tried]
+    if status != "no_speedup":
+        return [*(reason or ["No reason was recorded."]), tried]
+    if shown:
+        tried += f" The closest ran at {shown.speedup} of eager’s speed; “faster” means a whole interval above 1."
+    return [*reason, tried, "The original file was left as it is."]
+
+
+def _arms(summary: Mapping[str, Any], shown: Attempt | None, label: str) -> list[Arm]:
+    arms = []
+    for key, name in (("eager", "eager PyTorch"), ("compile", "torch.compile")):
+        entry = (summary.get("baselines") or {}).get(key)
+        if entry:
+            arms.append(Arm(name, entry.get("ms"), _interval(entry)))
+    if arms and shown and shown.verdict.timing:
+        arms.append(Arm(label, shown.verdict.timing.candidate_ms, None, ours=True))
+    return arms
+
+
+def _interval(entry: Mapping[str, Any], prefix: str = "") -> Interval | None:
+    value, lo, hi = entry.get("speedup"), entry.get(f"{prefix}lo"), entry.get(f"{prefix}hi")
+    if value is None or lo is None or hi is None:
+        return None
+    return Interval(value=value, lo=lo, hi=hi)
+
+
+def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
+    baselines = summary.get("baselines") or {}
+    eager, compiled = ((baselines.get(name) or {}).get("ms") for name in ("eager", "compile"))
+    return eager / compiled if eager and compiled else None
+
+
+def _measured(task: Task, shown: Attempt | None, machine: str) -> list[tuple[str, str]]:
+    verdict = shown.verdict if shown else None
+    rows = []
+    if verdict and verdict.timing:
+        place = "confirmed in a fresh process" if verdict.tier == "claim" else "as measured during the search"
+        rows.append(("Timing", f"{verdict.timing.num_pairs} pairs of reference and candidate in one process, {place}; "
+                     f"{REGIME[task.device]}; median ratio with its 95 % bootstrap interval"))
+    rows.append(("Machine", (verdict.machine if verdict else "") or machine or "not recorded"))
+    precision = f"{(verdict.precision if verdict else None) or task.precision} class"
+    if verdict and verdict.tolerance is not None:
+        precision += f": errors up to {verdict.tolerance:g} of the output’s scale are admitted"
+        precision += f", the worst seen was {verdict.worst_error:.1g}" if verdict.worst_error is not None else ""
+    rows.append(("Precision", precision))
+    if verdict and verdict.num_checks:
+        shapes = f" of {many(len(verdict.shapes), 'shape')}: {', '.join(verdict.shapes)}" if verdict.shapes else ""
+        rows.append(("Checked", f"{many(verdict.num_checks, 'fresh random input set')}{shapes}"))
+    if task.inputs:
+        rows.append(("Inputs", ", ".join(f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in task.inputs)))
+    return rows
+
+
+# ---------------------------------------------------------------- body
+
+def _traffic(listed: list[Operator], graph: Graph) -> str:
+    moved = [operator.moved_bytes for operator in listed]
+    working, least = sum(count != 0 for count in moved), least_bytes(graph)
+    verbs = "reads and writes" if working == 1 else "read and write"
+    told = f"The reference runs {many(working, 'operator')} that {verbs} memory."
+    if None in moved or not working or least is None:
+        return told
+    total = sum(count for count in moved if count is not None)
+    return (f"{told} One by one they move at least {show_bytes(total)}; to read every input and weight once and write "
+            f"every output once takes {show_bytes(least)}.")
+
+
+def _tally(attempts: list[Attempt]) -> str:
+    counts: dict[str, int] = {}
+    for attempt in attempts:
+        counts[attempt.outcome] = counts.get(attempt.outcome, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return f"Every verdict in time order: {', '.join(f'{count} {outcome}' for outcome, count in ordered)}."
+
+
+def _why(winner: Attempt | None, attempts: list[Attempt], listed: list[Operator], groups: list[str]) -> list[str]:
+    if winner is None:
+        return []
+    told = []
+    working = sum(operator.moved_bytes != 0 for operator in listed)
+    if groups and working:
+        told.append(f"{many(working, 'operator')} became {many(len(groups), 'step')}.")
+    others = [a for a in attempts if a.speedup and not a.confirmation and a.source != winner.source]
+    if others:
+        second = max(others, key=lambda attempt: attempt.value)
+        told.append(f"The runner-up, “{second.title}”, reached {second.speedup}.")
+    return told
+
+
+def _usage(task: Task) -> str:
+    if task.kind == "function":
+        return f"from best import ModelNew\n\n{task.entry} = ModelNew()  # called like the original"
+    return ("from best import ModelNew, replace\n\n"
+            f"model = ModelNew(...)  # constructor and state_dict of {task.entry}\n"
+            "optimized = replace(model)  # or patch a live module")

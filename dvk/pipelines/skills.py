@@ -1,0 +1,190 @@
+"""`dvk skills`: what each of its commands does with the library. Opens it, does the one thing, closes it.
+
+Searching and showing read one library; adding is all or nothing; importing takes what it can and reports the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dvk.errors import DvkError, LibraryError, UsageError
+from dvk.skills import Added, Hit, Library
+
+if TYPE_CHECKING:
+    from dvk.records import Skill
+
+_BATCH = 1000
+"""Skills of one import transaction: about a second, so that other writers get their turn."""
+_COMPACT_FROM = 1000
+"""Imports of at least this many merge the search index at the end; smaller ones leave that to SQLite."""
+
+
+@dataclass
+class Imported:
+    """What an import did."""
+
+    added: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    """Names that the library had already and keeps."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be read, each as `file:line: why`."""
+
+
+def search(path: Path | None, text: str, limit: int) -> Sequence[Hit]:
+    """The best `limit` hits for `text`."""
+    with Library.open(path) as library:
+        return library.search(text, limit)
+
+
+def show(path: Path | None, name: str) -> Skill:
+    """The skill called `name`."""
+    with Library.open(path) as library:
+        return library.get(name)
+
+
+def markdown_of(skill: Skill) -> str:
+    """`skill` as the Markdown file that `export` would write."""
+    from dvk.skills import markdown
+
+    return markdown.render(skill)
+
+
+def listing(path: Path | None, scope: str | None, tag: str | None) -> Sequence[Skill]:
+    """All skills by name, of one scope or with one tag."""
+    with Library.open(path) as library:
+        return library.list(scope, tag)
+
+
+def stats(path: Path | None) -> dict[str, Any]:
+    """Counts, as `Library.stats`."""
+    with Library.open(path) as library:
+        return library.stats()
+
+
+def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
+    """Store the skills in Markdown `files`, all or none; LibraryError for a malformed file or a taken name."""
+    from dvk.skills import markdown
+
+    skills = [markdown.read(file).model_copy(update={"provenance": {"source": "user"}}) for file in files]
+    names = [skill.name for skill in skills]
+    for file, name in zip(files, names):
+        if names.count(name) > 1:
+            raise LibraryError(f"{file}: `{name}` is given twice", "name each skill once")
+    with Library.open(path, create=True) as library:
+        return library.add_all(skills, taken="replace" if replace else "refuse")
+
+
+def remove(path: Path | None, name: str) -> None:
+    """Delete the skill called `name`."""
+    with Library.open(path) as library:
+        library.remove(name)
+
+
+def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
+    """Store every readable skill of a JSONL file, a Markdown file or a folder of Markdown files.
+
+    Raises:
+        UsageError: `source` is none of these.
+        LibraryError: nothing in it could be read.
+    """
+    skills, problems = _read(source)
+    if problems and not skills:
+        raise LibraryError(f"nothing to import from `{source}`: {problems[0]}", "give a folder of skill files or a JSONL file")
+    done = Imported(problems=problems)
+    waiting = iter(skills)
+    with Library.open(path, create=True) as library:
+        while batch := list(islice(waiting, _BATCH)):
+            step = library.add_all(batch, taken="replace" if replace else "keep")
+            done.added += step.added
+            done.replaced += step.replaced
+            done.kept += step.kept
+        if len(done.added) + len(done.replaced) >= _COMPACT_FROM:
+            library.compact()
+    return done
+
+
+def export_to(path: Path | None, target: Path, form: Literal["markdown", "jsonl"] | None, replace: bool) -> int:
+    """Write all skills to a folder of Markdown files or to one JSONL file; returns how many.
+
+    Args:
+        path: the library.
+        target: folder or file; `form` None goes by its ending.
+        form: markdown or jsonl.
+        replace: overwrite files that exist.
+
+    Raises:
+        UsageError: something is in the way, or cannot be written.
+    """
+    from dvk.skills import jsonl, markdown
+
+    form = form or ("jsonl" if target.suffix in (".jsonl", ".json") else "markdown")
+    with Library.open(path) as library:
+        skills = library.list()
+    if form == "jsonl":
+        texts = {target: "".join(jsonl.render(skills))}
+    else:
+        texts = {target / f"{skill.name}.md": markdown.render(skill) for skill in skills}
+    present = [file for file in texts if file.exists()]
+    if present and not replace:
+        raise UsageError(f"`{present[0]}` exists", "choose another place, or use --replace")
+    try:
+        (target.parent if form == "jsonl" else target).mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            _write(file, text)
+    except OSError as error:
+        raise UsageError(f"cannot write to `{target}`: {error.strerror}", "choose a writable place") from None
+    return len(skills)
+
+
+def _read(source: Path) -> tuple[list[Skill], list[str]]:
+    from dvk.skills import jsonl, markdown
+
+    if source.suffix in (".jsonl", ".json") and source.is_file():
+        return jsonl.read(source)
+    if source.is_dir():
+        files = sorted(source.glob("*.md"))
+        if not files:
+            raise UsageError(f"no .md files in `{source}`", "give a folder of skill files or a JSONL file")
+    elif source.suffix == ".md" and source.is_file():
+        files = [source]
+    else:
+        what = "not a folder, .md or .jsonl file" if source.exists() else "no such file or folder"
+        raise UsageError(f"{what}: `{source}`", "give a folder of skill files or a JSONL file")
+    skills: dict[str, Skill] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            skill = markdown.read(file, sections=False).model_copy(update={"provenance": {"source": "import"}})
+            if skill.name in skills:
+                problems.append(f"{file}:2: `{skill.name}` again; the first one is kept")
+            skills.setdefault(skill.name, skill)
+        except DvkError as error:
+            problems.append(error.message)
+    return list(skills.values()), problems
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all: written aside, then renamed."""
+    handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        os.chmod(aside, 0o666 & ~_umask())
+        os.replace(aside, file)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,311 @@
+"""The records that flow between layers: frozen facts, one sentence a field, no contradictory states.
+
+`Task` and `Graph` say what is to be made faster, a `Candidate` is one attempt, a `Verdict` is what
+the judge found, a `Turn` is a judged attempt with its conversation, a `Trace` one role's turns,
+an `Episode` everything that happened for one task. A `Skill` is what the library remembers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Record(BaseModel):
+    """A frozen fact that refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def content_hash(*parts: str) -> str:
+    """Sixteen hex digits that identify `parts`; order matters."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- task
+
+Device = Literal["cpu", "cuda"]
+
+
+class TensorSpec(Record):
+    """The outside of one tensor."""
+
+    name: str = Field(description="Parameter name in the forward signature, or a path such as `0.mask` in a pytree.")
+    dtype: str = Field(description="torch dtype without the prefix, e.g. `float32`.")
+    shape: tuple[int, ...] = Field(description="Sizes in elements, outermost first.")
+    strides: tuple[int, ...] = Field(description="Strides in elements.")
+
+
+class ShapeVariant(Record):
+    """Another size of the example inputs that the reference was seen to accept."""
+
+    name: str = Field(description="E.g. `batch=1`, `batch+3`, `batch*2+1`, `width-1`.")
+    changes: tuple[tuple[str, int, int], ...] = Field(
+        description="(input's TensorSpec name, dimension from the front, new size in elements), applied together.")
+
+
+class Task(Record):
+    """One module or function to make faster, as the user gave it."""
+
+    id: str = Field(description="Content hash of source, entry, inputs, mode, dtype and device.")
+    name: str = Field(description="Human name: the file's stem, or stem:entry.")
+    path: str | None = Field(None, description="Where the source was read from, if from a file.")
+    source: str = Field(description="The whole text of the reference file.")
+    entry: str = Field(description="Name of the nn.Module class or function in `source`.")
+    kind: Literal["module", "function"] = Field(description="What `entry` names.")
+    input_specs: tuple[str, ...] = Field(
+        (), description="`x=float32[64,1024]` specs; empty when the file has get_inputs().")
+    init_args: tuple[str, ...] = Field(
+        (), description="Constructor arguments as Python literals, `value` or `name=value`.")
+    eval_mode: bool = Field(False, description="Call .eval() on the module before use.")
+    dtype: str | None = Field(
+        None, description="Cast floating inputs and weights to this torch dtype; null keeps the file's.")
+    device: Device = Field("cpu", description="Where reference and candidates run.")
+    inputs: tuple[TensorSpec, ...] = Field((), description="The example inputs' tensors, as examined.")
+    outputs: tuple[TensorSpec, ...] = Field((), description="The reference outputs' tensors, as examined.")
+    num_shape_variants: int = Field(
+        1, description="Shapes the reference accepts among those the judge tries, native included.")
+    shape_variants: tuple[ShapeVariant, ...] = Field(
+        (), description="Those shapes, without the native one, as examined.")
+    precision: Literal["fp64", "fp32", "tf32", "half", "exact"] = Field(
+        "fp32", description="Precision class of the reference by its dtypes and torch's TF32 flags: sets tolerance.")
+    stochastic: bool = Field(
+        False, description="The reference draws random numbers (dropout in train mode); equal seeds are compared.")
+
+
+# ---------------------------------------------------------------- graph
+
+class Node(Record):
+    """One operator of the captured graph."""
+
+    name: str = Field(description="SSA name: x* inputs, p* parameters and buffers, c* constants, v* values.")
+    op: str = Field(description="`input`, `param`, `buffer`, `const`, or an ATen operator such as `aten.relu.default`.")
+    args: tuple[Any, ...] = Field(
+        (), description="Operands; a value is written {'ref': name}, everything else is a literal.")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword operands, same encoding.")
+    shape: tuple[int, ...] | None = Field(None, description="Sizes of the value; null when it is not one tensor.")
+    dtype: str | None = Field(
+        None, description="torch dtype of the value without prefix; null when it is not one tensor.")
+    strides: tuple[int, ...] | None = Field(None, description="Strides in elements; null when it is not one tensor.")
+    target: str | None = Field(
+        None, description="For param/buffer/const: dotted path on the module; for input: parameter name.")
+
+
+class Graph(Record):
+    """The captured operator graph: what the composer fuses, retrieval queries with and nano reads."""
+
+    nodes: tuple[Node, ...] = Field(description="In execution order.")
+    outputs: Any = Field(description="The returned pytree; tensors are {'ref': name}.")
+    training: bool = Field(False, description="The module was captured in train mode.")
+
+    def listing(self) -> str:
+        """Canonical text: one `name: dtype[shape] = op(args)` a line; equal graphs have equal listings."""
+        lines = []
+        for node in self.nodes:
+            kind = f"{node.dtype}[{','.join(map(str, node.shape))}]" if node.shape is not None else "?"
+            if node.op in ("input", "param", "buffer", "const"):
+                lines.append(f"{node.name}: {kind} = {node.op}")
+            else:
+                operands = [_show(a) for a in node.args] + [f"{k}={_show(v)}" for k, v in node.kwargs.items()]
+                op = node.op.removeprefix("aten.").removesuffix(".default")
+                lines.append(f"{node.name}: {kind} = {op}({', '.join(operands)})")
+        return "\n".join([*lines, f"return {_show(self.outputs)}"])
+
+    def signature(self) -> tuple[str, ...]:
+        """The operator sequence without shapes: what makes two tasks the same kind of problem."""
+        return tuple(n.op.split(".")[1] for n in self.nodes if n.op.startswith("aten."))
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"ref"}:
+        return str(value["ref"])
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_show(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_show(v)}" for k, v in value.items()) + "}"
+    return repr(value)
+
+
+# ---------------------------------------------------------------- candidate and verdict
+
+Backend = Literal["triton", "cuda", "cpp"]
+
+
+class Candidate(Record):
+    """One attempt at a faster version: a whole Python file that defines `ModelNew`."""
+
+    source: str = Field(
+        description="Python text that defines ModelNew with the reference's constructor and forward signature.")
+    backend: Backend = Field(description="What its kernels are written in.")
+    proposer: str = Field("user", description="Who wrote it: user, composer, a strategy or a model.")
+    title: str = Field("", description="One line for people: the idea, e.g. `fused epilogue, vector width 8`.")
+    skills: tuple[str, ...] = Field((), description="Names of the skills behind it.")
+    recipes: tuple[str, ...] = Field((), description="Composer recipes applied, in order.")
+    schedule: dict[str, Any] = Field(
+        default_factory=dict, description="Composer schedule by kernel name; empty otherwise.")
+
+    @property
+    def id(self) -> str:
+        """Content hash of the source."""
+        return content_hash(self.source)
+
+
+class Status(str, Enum):
+    """What became of a candidate."""
+
+    OK = "ok"
+    """Compiled, ran and agreed with the reference everywhere it was tried."""
+    REJECTED = "rejected"
+    """Refused before running: no ModelNew, wrong signature, not Python."""
+    COMPILE_ERROR = "compile_error"
+    """A compiler (Python, g++, nvcc, Triton) refused it."""
+    LAUNCH_ERROR = "launch_error"
+    """It raised or crashed while constructing or running."""
+    MISMATCH = "mismatch"
+    """It ran and was wrong: values, dtype, shape, stride, device, pytree or a mutated input."""
+    TIMEOUT = "timeout"
+    """It exceeded its wall clock."""
+    CHEAT = "cheat"
+    """It tried to deceive the judge."""
+    BROKEN_TASK = "broken_task"
+    """The reference itself failed, so nothing can be said about the candidate."""
+
+
+Tier = Literal["smoke", "search", "claim"]
+
+
+class Interval(Record):
+    """A measured ratio with its 95 % confidence interval."""
+
+    value: float = Field(description="Point estimate: median over paired samples of reference time / candidate time.")
+    lo: float = Field(description="Lower end of the interval.")
+    hi: float = Field(description="Upper end of the interval.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Interval:
+        if not 0 < self.lo <= self.value <= self.hi < float("inf"):
+            raise ValueError(f"not an interval of a positive ratio: {self.lo} ≤ {self.value} ≤ {self.hi}")
+        return self
+
+    def __str__(self) -> str:
+        digits = max(_digits(self.value), _digits(self.lo), _digits(self.hi))
+        return f"{self.value:.{digits}f}× [{self.lo:.{digits}f}, {self.hi:.{digits}f}]"
+
+
+def show_ratio(ratio: float) -> str:
+    """A speedup for people, e.g. `2.31×`; a digit more beside 1, where it says which side."""
+    return f"{ratio:.{_digits(ratio)}f}×"
+
+
+def _digits(ratio: float) -> int:
+    """Decimals that matter."""
+    if abs(ratio - 1) < 0.05:
+        return 3
+    return 0 if ratio >= 100 else 1 if ratio >= 10 else 2 if ratio >= 0.1 else 4
+
+
+class Timing(Record):
+    """Paired times of reference and candidate."""
+
+    candidate_ms: float = Field(description="Median time of one candidate call.")
+    reference_ms: float = Field(description="Median time of one eager reference call, from the same pairs.")
+    speedup: Interval = Field(description="Over the eager reference.")
+    baselines: dict[str, Interval] = Field(
+        default_factory=dict, description="Speedup over other baselines, e.g. `compile`, by name.")
+    baselines_ms: dict[str, float] = Field(
+        default_factory=dict, description="Median time of one call of each other baseline.")
+    num_pairs: int = Field(description="Paired samples behind the interval.")
+    seconds: float = Field(description="Wall clock spent measuring.")
+
+
+class Verdict(Record):
+    """What the judge found out about one candidate."""
+
+    status: Status = Field(description="What became of the candidate.")
+    tier: Tier = Field(description="How far the judge was asked to go.")
+    stage: Literal["static", "compile", "check", "time", "done"] = Field(description="Where it ended.")
+    error: str | None = Field(None, description="What was wrong, for a reader who wants to fix it; null when ok.")
+    precision: str | None = Field(None, description="Precision class it was held to.")
+    tolerance: float | None = Field(None, description="Largest admitted error relative to the output's scale.")
+    worst_error: float | None = Field(None, description="Largest error seen, relative to the output's scale.")
+    num_checks: int = Field(0, description="Input sets (seeds × shapes) compared.")
+    shapes: tuple[str, ...] = Field((), description="The shape variants compared, as text.")
+    timing: Timing | None = Field(
+        None, description="Present if and only if ok at the search or claim tier on a timed device.")
+    untimed_reason: str | None = Field(None, description="Why an ok verdict carries no timing.")
+    machine: str = Field("", description="Short fingerprint of the machine: CPU or GPU name, cores, torch version.")
+    seconds: float = Field(0.0, description="Wall clock the judge spent.")
+    log: str = Field("", description="The last part of what the candidate printed.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Verdict:
+        if self.timing is not None and self.status is not Status.OK:
+            raise ValueError("timing belongs to ok verdicts only")
+        if self.status is Status.OK and self.error:
+            raise ValueError("an ok verdict has no error")
+        if self.status is not Status.OK and not self.error:
+            raise ValueError("a verdict that is not ok says what was wrong")
+        if self.status is Status.OK and self.timing is None and self.tier != "smoke" and not self.untimed_reason:
+            raise ValueError("an untimed ok verdict above the smoke tier says why")
+        return self
+
+    @property
+    def faster(self) -> bool:
+        """The speedup's lower bound exceeds 1."""
+        return self.timing is not None and self.timing.speedup.lo > 1.0
+
+
+# ---------------------------------------------------------------- episode
+
+class Turn(Record):
+    """One attempt and what came of it."""
+
+    messages: tuple[dict[str, Any], ...] = Field((), description="What the model was shown; empty for the composer.")
+    completion: str = Field("", description="What the model answered; empty for the composer.")
+    candidate: Candidate | None = Field(None, description="What was read from the answer.")
+    verdict: Verdict | None = Field(None, description="What the judge said of it.")
+    reward_terms: dict[str, float] = Field(default_factory=dict, description="Named parts of the reward.")
+    reward: float | None = Field(None, description="Weighted sum of the terms.")
+    advantage: float | None = Field(None, description="Credit after comparison with peers.")
+    elapsed_s: float = Field(0.0, description="Seconds since the episode began when the verdict came.")
+
+
+class Trace(Record):
+    """One role's conversation."""
+
+    role: Literal["selection", "policy", "summary"] = Field(description="Which of the three agents spoke.")
+    peer_group: str = Field("", description="Traces that are compared with each other share this.")
+    skills: tuple[str, ...] = Field((), description="Names of the skills given.")
+    turns: tuple[Turn, ...] = Field((), description="In the order they were played.")
+
+
+class Skill(Record):
+    """A piece of kernel-writing knowledge."""
+
+    name: str = Field(description="Identity: snake_case.", pattern=r"^[a-z0-9][a-z0-9_]*$")
+    description: str = Field(description="One line: what it is and when it pays.")
+    scope: str = Field("general", description="`general` or `task_specific/<kind>`.")
+    tags: tuple[str, ...] = Field((), description="Three to six words to find it by.")
+    body: str = Field(description="Markdown: motivation, key idea, example, pitfalls.")
+    recipe: str | None = Field(None, description="Name of the composer recipe that executes it, if there is one.")
+    relations: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="refines / conflicts / combines → skill names.")
+    provenance: dict[str, Any] = Field(default_factory=dict, description="Where it came from: seed, import, run, user.")
+    evidence: tuple[dict[str, Any], ...] = Field(
+        (), description="Measured effects: task, machine, speedup with interval.")
+
+
+class Episode(Record):
+    """Everything that happened for one task."""
+
+    task: Task = Field(description="What was to be made faster.")
+    step: int = Field(0, description="Training step, 0 outside training.")
+    traces: tuple[Trace, ...] = Field((), description="One a role and conversation.")
+    proposed_skills: tuple[Skill, ...] = Field((), description="What the summary role would add to the library.")

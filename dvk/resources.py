@@ -1,0 +1,40 @@
+"""Where dvk keeps things: the files that travel with it, and the user's own folder.
+
+Seeds and examples live in `skills_db/` and `data/` at the top of the checkout and inside the wheel
+as `dvk/_data/…`; `resource` finds them either way, so that nobody else needs to know.
+It only finds: nothing here writes, and nothing is copied out of the package.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dvk.errors import MachineError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource(*parts: str) -> Path:
+    """The shipped file or folder at `parts`, e.g. `resource("data", "tasks", "examples")`.
+
+    Raises:
+        MachineError: it is neither in the installed package nor in the checkout.
+    """
+    for root in (_PACKAGE / "_data", _PACKAGE.parent):
+        path = root.joinpath(*parts)
+        if path.exists():
+            return path
+    raise MachineError(f"shipped file missing: `{'/'.join(parts)}`", "reinstall dvk, it came without its data")
+
+
+def home() -> Path:
+    """`$DVK_HOME`, by default `~/.dvk`: the library, caches and measurements of this user; it may not exist yet."""
+    chosen = os.environ.get("DVK_HOME")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".dvk"
+
+
+def checkout() -> Path | None:
+    """The top of the source checkout that dvk runs from, None when it is installed from a wheel."""
+    top = _PACKAGE.parent
+    return top if (top / "pyproject.toml").is_file() and (top / ".git").exists() else None

@@ -1,0 +1,291 @@
+"""One run on disk: a folder that explains itself, survives `kill -9` and can be gone on with.
+
+    run.json       command line, config, versions, commit, machine, status running | done | failed
+    *.jsonl        one record a line, on disk before `append` returns
+    everything else is written aside and then renamed: what exists is complete
+
+A used folder is refused without `resume`; two processes never write into one folder. The folder
+knows nothing of what the records mean, and never deletes one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+import dvk
+from dvk import machine, resources
+from dvk.config import Config
+from dvk.errors import RunFolderError
+
+MANIFEST = "run.json"
+LOCK = ".lock"
+
+
+class RunFolder:
+    """A run's folder, open for writing by this process alone. Made by `RunFolder.open`."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any], lock: int):
+        self.path = path
+        self._manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | None,
+        *,
+        command: str,
+        name: str,
+        argv: Sequence[str],
+        config: Config,
+        resume: bool,
+    ) -> RunFolder:
+        """Start a run, or go on with one.
+
+        Args:
+            path: the folder; None picks `runs/<command>-<name>-<stamp>`, or with `resume` the newest such run.
+            command: the dvk command that writes here, e.g. `optimize`.
+            name: what it works on, e.g. the task's name.
+            argv: the command line, kept for whoever reads the folder.
+            config: the resolved settings, kept likewise.
+            resume: go on with what is there; a missing or empty folder is started.
+
+        Raises:
+            RunFolderError: the folder is used and `resume` is off, holds another run or something else, is being
+                written by another process, or cannot be written.
+        """
+        if path is None:
+            path = (_newest(command, name) if resume else None) or _fresh(command, name)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not resume and not _empty(path):
+                raise RunFolderError(f"run folder is already used: `{path}`", "add --resume, or choose another --out")
+            lock = _locked(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        try:
+            manifest = _read_manifest(path)
+            if manifest is None and not _empty(path):
+                raise RunFolderError(f"not a run folder: `{path}`", "choose an empty or missing folder as --out")
+            if manifest is not None and (manifest["command"], manifest["name"]) != (command, name):
+                other = f"{manifest['command']} {manifest['name']}"
+                raise RunFolderError(f"`{path}` holds another run: {other}", f"give {command} {name} another --out")
+            run = cls(path, manifest or {}, lock)
+            if not run.finished:
+                run._start(command, name, argv, config)
+        except BaseException:
+            os.close(lock)
+            raise
+        return run
+
+    @property
+    def finished(self) -> bool:
+        """The run is done: there is nothing left to go on with."""
+        return self._manifest.get("status") == "done"
+
+    def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:
+        """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null."""
+        line = to_json(record, inf_nan_mode="null") + b"\n"
+        path = self._inside(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as out:
+            _cut_torn_line(out.fileno())
+            out.write(line)
+            out.flush()
+            os.fsync(out.fileno())
+
+    def read(self, file: str) -> list[dict[str, Any]]:
+        """The records of a JSONL file, oldest first; a last line that a kill tore is dropped; no file, no records.
+
+        Raises:
+            RunFolderError: a complete line is not JSON: something else wrote here.
+        """
+        path = self._inside(file)
+        if not path.exists():
+            return []
+        records = []
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise RunFolderError(f"damaged record: `{path}` line {number}", "start anew in another --out") from None
+        return records
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a whole file aside and rename it into place; a reader sees the old one or the new one."""
+        path = self._inside(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(aside, path)
+        return path
+
+    def finish(self, status: Literal["done", "failed"]) -> None:
+        """Record how the run ended and let go of the folder; a failed run can be resumed, a done one is left alone."""
+        self._manifest |= {"status": status, "ended": _now()}
+        self._save()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder without saying that the run ended; idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Let go; a run that an exception leaves while it is running has failed."""
+        if kind is not None and self._lock >= 0 and not self.finished:
+            self.finish("failed")
+        self.close()
+
+    # ------------------------------------------------------------ details
+
+    def _start(self, command: str, name: str, argv: Sequence[str], config: Config) -> None:
+        line = shlex.join(argument.encode("utf-8", "backslashreplace").decode() for argument in argv)
+        earlier = self._manifest
+        self._manifest = {
+            "status": "running",
+            "command": command,
+            "name": name,
+            "argv": line,
+            "started": earlier.get("started", _now()),
+            "ended": None,
+            "resumed": [*earlier.get("resumed", []), {"at": _now(), "argv": line}] if earlier else [],
+            "config": config.model_dump(mode="json"),
+            "versions": {"dvk": dvk.__version__, "python": platform.python_version()}
+            | {package: machine.version(package) for package in machine.PACKAGES},
+            "commit": commit(),
+            "machine": machine.fingerprint(),
+            "gpus": list(machine.gpu_names()),
+        }
+        self._save()
+
+    def _save(self) -> None:
+        self.write_text(MANIFEST, json.dumps(self._manifest, indent=2, ensure_ascii=False) + "\n")
+
+    def _inside(self, file: str) -> Path:
+        parts = PurePosixPath(file)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise ValueError(f"a run never writes outside its folder: {file}")
+        return self.path / parts
+
+
+def commit() -> str | None:
+    """The commit of the checkout dvk runs from, `-dirty` when it was edited; None when installed or without git."""
+    top = resources.checkout()
+    if top is None:
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(top), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True, text=True, timeout=10, check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _unwritable(path: Path, error: OSError) -> RunFolderError:
+    reason = error.strerror or str(error)
+    return RunFolderError(f"cannot write run folder `{path}`: {reason}", "choose a writable folder with --out")
+
+
+def _prefix(command: str, name: str) -> str:
+    """`command-name` as a folder name of at most 80 plain characters."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{command}-{name}")[:80]
+
+
+def _fresh(command: str, name: str) -> Path:
+    """A folder under `runs/` that did not exist before this call."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    for number in range(1, 1000):
+        path = Path("runs") / (f"{_prefix(command, name)}-{stamp}" + (f"-{number}" if number > 1 else ""))
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(path, error) from None
+    raise RunFolderError("a thousand runs began here in this second", "choose another --out")
+
+
+def _newest(command: str, name: str) -> Path | None:
+    """The run of this command and name that started last under `runs/`."""
+    found: list[tuple[str, Path]] = []
+    for path in Path("runs").glob(f"{_prefix(command, name)}-*"):
+        try:
+            manifest = _read_manifest(path)
+        except RunFolderError:  # a damaged neighbour is not ours to report
+            continue
+        if manifest is not None and (manifest["command"], manifest["name"]) == (command, name):
+            found.append((manifest["started"], path))
+    return max(found)[1] if found else None
+
+
+def _empty(path: Path) -> bool:
+    """Nothing but what a run killed before its first record leaves behind."""
+    return all(entry.name == LOCK or entry.name.endswith(".tmp") for entry in path.iterdir())
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    file = path / MANIFEST
+    if not file.exists():
+        return None
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        if {"command", "name", "status", "started"} <= set(manifest):
+            return dict(manifest)
+    except (OSError, ValueError, TypeError):
+        pass
+    raise RunFolderError(f"damaged run folder: `{file}` cannot be read", "choose another --out")
+
+
+def _locked(path: Path) -> int:
+    """A file descriptor that holds the folder for this process; children do not inherit a POSIX lock."""
+    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RunFolderError(f"another process is writing `{path}`", "wait for it, or choose another --out") from None
+    except OSError:  # a file system without locks: better an unguarded run than none
+        pass
+    return lock
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    """Drop what follows the last newline, so that the next record does not continue a torn one."""
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return
+    keep, block = 0, 1 << 16
+    for start in range((size - 1) // block * block, -1, -block):
+        at = os.pread(descriptor, min(block, size - start), start).rfind(b"\n")
+        if at >= 0:
+            keep = start + at + 1
+            break
+    os.ftruncate(descriptor, keep)

@@ -1,0 +1,86 @@
+"""The first steps of a sandboxed child: limits, descriptors, environment, then the target function.
+
+Address space is not limited (CUDA reserves terabytes of it); the warden watches resident memory.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+from dvk.sandbox import proctree
+from dvk.sandbox.wire import Channel
+
+USER_WIDE_FACTOR = 16
+"""RLIMIT_NPROC counts all of a user's tasks, other sessions' too, so it can only be a coarse backstop for bombs."""
+
+
+def main(request: dict[str, Any], warden: int, protocol: int, log: int) -> int:
+    """Run the session's target; the exit code."""
+    os.setsid()
+    proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != warden:
+        return 1
+    _connect(log)
+    _limit(request)
+    for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    os.environ["TMPDIR"] = request["home"]
+    tempfile.tempdir = None
+    os.chdir(request["cwd"])
+    faulthandler.enable()
+    module, _, name = request["target"].partition(":")
+    code = 1
+    try:
+        getattr(importlib.import_module(module), name)(Channel(socket.socket(fileno=protocol)))
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:  # noqa: BLE001 - whatever it was, the parent hears of it as an exit code and a log
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    return code & 0xFF
+
+
+def _connect(log: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+    # Lines must be in the pipe, not in a buffer, when the child is killed.
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _limit(request: dict[str, Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_FSIZE, request["memory_bytes"])
+    _lower(resource.RLIMIT_NPROC, request["num_processes"] * USER_WIDE_FACTOR)
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # if the kernel must choose a victim, it is us
+    except OSError:
+        pass
+
+
+def _lower(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    if hard == resource.RLIM_INFINITY or value < hard:
+        resource.setrlimit(which, (value, value))

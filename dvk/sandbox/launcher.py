@@ -1,0 +1,144 @@
+"""The parent's side of the zygotes: one for each set of environment variables, started when first needed.
+
+A zygote keeps what is read at import (TRITON_INTERPRET, OMP_NUM_THREADS, LD_PRELOAD), so a session
+that overrides the environment gets a zygote of its own. Everything else in the environment is the
+parent's at the time of the spawn. At most `MAX_ZYGOTES` are kept; the one unused longest ends first
+(its sessions live on).
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dvk
+from dvk.errors import MachineError
+
+MAX_ZYGOTES = 6
+START_S = 180.0
+"""A cold import of torch from a network disk takes a minute."""
+
+
+class Launcher:
+    """One zygote process."""
+
+    def __init__(self, overrides: Mapping[str, str]):
+        self._ours, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()
+        root = str(Path(dvk.__file__).resolve().parent.parent)
+        # Not -m: that would put the caller's folder, and any torch.py in it, first on the path.
+        code = (
+            "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1]\n"
+            "if root not in sys.path: sys.path.append(root)\n"
+            "from dvk.sandbox import zygote; zygote.main(int(sys.argv[2]))"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, root, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **overrides},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,  # Ctrl-C in the terminal is the parent's business
+        )
+        theirs.close()
+        self._ready = False
+        self._lock = threading.Lock()
+
+    def spawn(self, request: dict[str, Any], control: socket.socket, protocol: socket.socket) -> None:
+        """Ask for one session.
+
+        Args:
+            request: target, environ, cwd, home, wall_s, memory_bytes, num_processes, output_bytes.
+            control: the warden's end.
+            protocol: the child's end.
+
+        Raises:
+            MachineError: the zygote did not start (torch is not importable, no memory, not Linux).
+            OSError: a zygote that ran before is gone.
+        """
+        with self._lock:
+            if not self._ready:
+                self._await()
+            line = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(self._ours, [line], [control.fileno(), protocol.fileno()])
+            self._ours.sendall(line[sent:])
+
+    def _await(self) -> None:
+        self._ours.settimeout(START_S)
+        try:
+            started = self._ours.recv(1) == b"\x01"
+        except OSError:
+            started = False
+        if not started:
+            self._process.kill()
+            self._process.wait()
+            self._errors.seek(0)
+            tail = self._errors.read().decode(errors="replace").strip().splitlines()[-3:]
+            raise MachineError(
+                "cannot start a sandbox process: " + (" / ".join(tail) or f"no answer in {START_S:.0f} s"),
+                "check that `python -c 'import torch'` works on this Linux machine and that memory is free",
+            )
+        self._ours.settimeout(None)
+        self._ready = True
+
+    def stop(self, wait_s: float) -> None:
+        """Close the socket, which ends the zygote once its sessions are over."""
+        self._ours.close()
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            pass
+        self._errors.close()
+
+
+_lock = threading.Lock()
+_launchers: OrderedDict[tuple[int, tuple[tuple[str, str], ...]], Launcher] = OrderedDict()
+
+
+def warm(overrides: Mapping[str, str] | None = None) -> None:
+    """Begin to start the zygote for `overrides` without waiting for it."""
+    launcher(overrides or {})
+
+
+def launcher(overrides: Mapping[str, str]) -> Launcher:
+    """The zygote for `overrides`, started if there is none."""
+    key = (os.getpid(), tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
+    with _lock:
+        if key not in _launchers:
+            if not sys.platform.startswith("linux"):
+                raise MachineError("the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container")
+            _launchers[key] = Launcher(overrides)
+        _launchers.move_to_end(key)
+        while len(_launchers) > MAX_ZYGOTES:
+            _launchers.popitem(last=False)[1].stop(wait_s=0)
+        return _launchers[key]
+
+
+def discard(overrides: Mapping[str, str], broken: Launcher) -> None:
+    """Forget a zygote that is gone; the next `launcher` starts another."""
+    key = (os.getpid(), tuple(sorted(overrides.items())))
+    with _lock:
+        if _launchers.get(key) is broken:
+            del _launchers[key]
+    broken.stop(wait_s=0)
+
+
+@atexit.register
+def _stop_all() -> None:
+    with _lock:
+        mine = [launcher for (owner, _), launcher in _launchers.items() if owner == os.getpid()]
+        _launchers.clear()
+    for launcher in mine:
+        launcher.stop(wait_s=3.0)

@@ -1,0 +1,168 @@
+"""What a process's descendants are, what they use, and how to end them all. Linux, through /proc.
+
+Descendants are found by parent links, so the caller must be a subreaper for orphans to stay in
+reach. Counts are of what exists at the moment of reading: a tree that forks while it is read may
+be seen in part, hence `kill_descendants` repeats until nothing is left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Usage(NamedTuple):
+    """What a tree uses."""
+
+    memory_bytes: int  # resident pages not from files; pages that processes share count in each, so an upper bound
+    num_tasks: int  # processes and threads
+    num_processes: int
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux prctl with one argument.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below `root`, zombies included, by a scan of all of /proc."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (parent := _parent(name)) is not None:
+            children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def usage(root: int) -> Usage:
+    """Memory and tasks of `root` and everything below it; cheap enough to poll."""
+    memory = tasks = processes = 0
+    for pid in _walk(root):
+        try:
+            with open(f"/proc/{pid}/status", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue
+        memory += (_field(text, b"RssAnon:") + _field(text, b"RssShmem:")) * 1024
+        tasks += _field(text, b"Threads:")
+        processes += 1
+    return Usage(memory, tasks, processes)
+
+
+def shared_out_bytes(root: int) -> int:
+    """Resident memory with each shared page split among its holders: exact, and some milliseconds a process."""
+    total = 0
+    for pid in _walk(root):
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue
+        total += (_field(text, b"Pss_Anon:") + _field(text, b"Pss_Shmem:")) * 1024
+    return total
+
+
+def available_bytes() -> int:
+    """Memory the machine can still hand out."""
+    with open("/proc/meminfo", "rb") as file:
+        return _field(file.read(), b"MemAvailable:") * 1024
+
+
+def kill_descendants(root: int, group: int | None = None, patience_s: float = 10.0) -> bool:
+    """Kill everything below `root` (this process), reap what is ours; True when nothing is left.
+
+    Args:
+        root: this process's id.
+        group: a process group to kill at one stroke first. The kernel lets no fork slip through a group's signal,
+            so this alone ends any fork bomb that stays in its group.
+        patience_s: give up after this long (a process in an uninterruptible system call cannot be killed).
+    """
+    deadline = time.monotonic() + patience_s
+    clean = 0
+    while time.monotonic() < deadline:
+        if group is not None:
+            signal_all([-group], signal.SIGKILL)
+        found = descendants(root)
+        # Stopped first, killed second: descendants outside the group must not multiply while they are being killed.
+        signal_all(found, signal.SIGSTOP)
+        signal_all(found, signal.SIGKILL)
+        _reap()
+        clean = clean + 1 if not found else 0
+        if clean == 2:
+            return True
+        if clean == 0:
+            time.sleep(0.002)
+    return False
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Send `number` to each process (a negative id is a group) that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of `pid`, zombies included; empty when it is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        pass
+    return found
+
+
+def _walk(root: int) -> Iterator[int]:
+    if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # a kernel without CONFIG_PROC_CHILDREN
+        yield from [root, *descendants(root)]
+        return
+    queue = [root]
+    seen = 0
+    while queue and seen < 20_000:
+        pid = queue.pop()
+        seen += 1
+        yield pid
+        queue += children(pid)
+
+
+def _parent(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _field(text: bytes, name: bytes) -> int:
+    start = text.find(name)
+    return int(text[start + len(name) :].split(None, 1)[0]) if start >= 0 else 0

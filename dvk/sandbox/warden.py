@@ -1,0 +1,211 @@
+"""One session's guard: forks the child, watches it, ends its whole tree, says how it ended.
+
+It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by leaving its
+process group or session. It watches its control socket: when the parent is gone, however that came
+about, it kills the tree and itself. It runs none of the candidate's code and no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from dvk.sandbox import child, proctree, wire
+
+POLL_S = 0.05
+"""How often memory and processes are counted: well below 1 % of a core, and a fork bomb written in Python makes some
+hundred processes meanwhile."""
+CLOSE_TO_LIMIT_POLL_S = 0.005
+FEW_PROCESSES = 8
+MACHINE_RESERVE_BYTES = 256 << 20
+"""A large child is ended when the machine has less than this left, before the kernel picks a victim of its own."""
+
+
+def main(request: dict[str, Any], control_descriptor: int, protocol_descriptor: int) -> int:
+    """Run one session as `request` says (see `launcher.Launcher.spawn`); the process's exit code."""
+    os.setsid()
+    proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    log_read, log_write = os.pipe()
+    own = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_child(request, own, protocol_descriptor, log_write, [control_descriptor, wake, waker, log_read])
+    os.close(protocol_descriptor)
+    os.close(log_write)
+    os.set_blocking(log_read, False)
+    with socket.socket(fileno=control_descriptor) as control:
+        watch = _Watch(request, control, pid, log_read, wake)
+        watch.run()
+    return 0
+
+
+def _become_child(request: dict[str, Any], warden: int, protocol: int, log: int, private: list[int]) -> NoReturn:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in private:
+            os.close(descriptor)
+        code = child.main(request, warden, protocol, log)
+    finally:
+        os._exit(code)
+
+
+class _Watch:
+    def __init__(self, request: dict[str, Any], control: socket.socket, pid: int, log: int, wake: int):
+        self.control, self.pid, self.log_descriptor, self.wake = control, pid, log, wake
+        self.home: str = request["home"]
+        self.memory_bytes: int = request["memory_bytes"]
+        self.num_processes: int = request["num_processes"]
+        self.output_bytes: int = request["output_bytes"]
+        self.deadline = time.monotonic() + request["wall_s"]
+        self.log = bytearray()
+        self.frames = wire.Frames()
+        self.log_open = True
+        self.parent_there = True
+        self.status: int | None = None
+        self.oom_kills = _oom_kills()
+
+    def run(self) -> None:
+        """Until the child, its limits or the parent end it; then clean up and report."""
+        self._tell({"event": "started", "pid": self.pid, "warden": os.getpid()})
+        reason = None
+        next_count = 0.0
+        while reason is None:
+            now = time.monotonic()
+            if now >= next_count:
+                reason, pause = self._count()
+                next_count = time.monotonic() + pause
+                if reason:
+                    break
+            if now >= self.deadline:
+                reason = "timeout"
+                break
+            watched = [self.control, self.wake] + ([self.log_descriptor] if self.log_open else [])
+            ready, _, _ = select.select(watched, [], [], max(0.0, min(next_count, self.deadline) - now))
+            if self.log_descriptor in ready:
+                self._read_log()
+            if self.control in ready:
+                reason = self._obey()
+            if self.wake in ready:
+                self._reap()
+            if reason is None and self.status is not None:
+                reason = self._ending(self.status)
+        self._end(reason)
+
+    def _count(self) -> tuple[str | None, float]:
+        used = proctree.usage(self.pid)
+        if used.num_tasks > self.num_processes:
+            return "processes", 0.0
+        if used.memory_bytes > self.memory_bytes:
+            # Forked processes share the zygote's pages, so the plain sum may be too high. Looking closer takes some
+            # milliseconds a process; a fork bomb would grow meanwhile, so many processes get no closer look.
+            if used.num_processes > FEW_PROCESSES or proctree.shared_out_bytes(self.pid) > self.memory_bytes:
+                return "memory", 0.0
+        if used.memory_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
+            return "memory", 0.0
+        close = used.memory_bytes > self.memory_bytes // 2 or used.num_tasks > self.num_processes // 2
+        return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
+
+    def _obey(self) -> str | None:
+        try:
+            data = self.control.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.parent_there = False
+            return "closed"
+        self.frames.feed(data)
+        while (order := self.frames.next()) is not None:
+            if order["order"] == "kill":
+                return str(order["reason"])
+            if order["order"] == "log":
+                while self._read_log():
+                    pass
+                self._tell({"event": "log", "log": self._text()})
+                self.log.clear()
+        return None
+
+    def _read_log(self) -> bool:
+        try:
+            data = os.read(self.log_descriptor, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.log_open = False
+            return False
+        self.log += data
+        if len(self.log) > 2 * self.output_bytes:
+            del self.log[: -self.output_bytes]
+        return True
+
+    def _text(self) -> str:
+        return bytes(self.log[-self.output_bytes :]).decode(errors="replace")
+
+    def _reap(self) -> None:
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            pass
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self.pid:
+                    self.status = status
+        except ChildProcessError:
+            pass
+
+    def _ending(self, status: int) -> str:
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL and _oom_kills() > self.oom_kills:
+                return "memory"
+            return f"signal {_signal_name(number)}"
+        return f"exit {os.WEXITSTATUS(status)}"
+
+    def _end(self, reason: str) -> None:
+        proctree.kill_descendants(os.getpid(), group=self.pid)
+        # All writers are dead, so what is left in the pipe is bounded by its capacity.
+        while self.log_open and self._read_log():
+            pass
+        shutil.rmtree(self.home, ignore_errors=True)
+        self._tell({"event": "death", "reason": reason, "log": self._text()})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self.parent_there:
+            try:
+                self.control.settimeout(10)
+                self.control.sendall(wire.encode(event))
+                self.control.settimeout(None)
+            except OSError:
+                self.parent_there = False
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _oom_kills() -> int:
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0

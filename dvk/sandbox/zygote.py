@@ -1,0 +1,117 @@
+"""The warm process that sessions are forked from.
+
+It imports torch once, runs no tensor operation and opens no GPU: a child forked after a tensor
+operation can hang in torch's thread pool, and a CUDA context does not survive a fork. For each
+request on its control socket (with two descriptors: the warden's control end, the child's protocol
+end) it forks a warden. It is a subreaper: what a killed warden leaves behind lands here and dies.
+It ends when the parent's end of its socket closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import warnings
+from typing import Any
+
+from dvk.sandbox import proctree
+
+PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
+"""Imported if installed; modules of ours that hold a session's target follow on first use."""
+
+
+def main(descriptor: int) -> None:
+    """Serve spawn requests arriving on `descriptor` until its other end closes."""
+    control = socket.socket(fileno=descriptor)
+    proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    for name in PRELOADED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            if name == "torch":
+                raise
+    gc.collect()
+    gc.freeze()  # keep the collector from touching, and so copying, shared pages in every child
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    control.sendall(b"\x01")
+    wardens: set[int] = set()
+    while True:
+        ready, _, _ = select.select([control, wake], [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _bury(wardens)
+        if control in ready:
+            message, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 2)
+            if not message:
+                break
+            _spawn(_complete(control, message), descriptors, wardens, [control.fileno(), wake, waker])
+    # The wardens saw the same parent go and are ending their sessions; whatever is left ends here.
+    _bury(wardens, wait_s=15.0)
+    proctree.kill_descendants(os.getpid())
+
+
+def _complete(control: socket.socket, message: bytes) -> dict[str, Any]:
+    while not message.endswith(b"\n"):
+        more = control.recv(1 << 20)
+        if not more:
+            raise EOFError("the parent went away in the middle of a request")
+        message += more
+    request: dict[str, Any] = json.loads(message)
+    return request
+
+
+def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], private: list[int]) -> None:
+    module = request["target"].partition(":")[0]
+    if module.split(".")[0] == "dvk" and module not in sys.modules:
+        try:
+            importlib.import_module(module)  # ours: imports and definitions only, so worth sharing
+        except Exception:  # noqa: BLE001 - the child imports it again and reports
+            pass
+    pid = os.fork()
+    if pid:
+        wardens.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in private:
+            os.close(descriptor)
+        from dvk.sandbox import warden
+
+        code = warden.main(request, control_descriptor=descriptors[0], protocol_descriptor=descriptors[1])
+    finally:
+        os._exit(code)
+
+
+def _bury(wardens: set[int], wait_s: float = 0.0) -> None:
+    """Reap ended wardens; kill children that are none: orphans of a warden that was killed."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        _reap(wardens)
+        orphans = [pid for pid in proctree.children(os.getpid()) if pid not in wardens]
+        proctree.signal_all(orphans, signal.SIGKILL)
+        if not orphans and (not wardens or time.monotonic() >= deadline):
+            return
+        time.sleep(0.005)
+
+
+def _reap(wardens: set[int]) -> None:
+    try:
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            wardens.discard(pid)
+    except ChildProcessError:
+        wardens.clear()

@@ -1,0 +1,103 @@
+"""A captured graph as a query: its operators in the words that skills use, cut to the rarest.
+
+Only operators and unusual dtypes speak; SSA names, sizes and other literals say nothing about technique.
+`_softmax` becomes `softmax`, `addmm` also `linear` and `matmul`; a word is worth asking for when few skills have it,
+so rarity in the library decides what is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dvk.skills.library import Library
+
+if TYPE_CHECKING:
+    from dvk.records import Graph
+
+_LINE = re.compile(r"^\w+: (?P<dtype>\w+|\?)(?:\[[^\]]*\])? = (?P<op>[\w.:]+)\(")
+_WRAPPING = re.compile(r"^_*(?:native_|cudnn_|miopen_|mkldnn_|efficient_|flash_|fused_)*")
+_TAIL = re.compile(r"(?:_legit|_no_training|_no_stats|_functional|_forward|_with_update)+$")
+
+_POINTWISE = "elementwise"
+_WORDS = {
+    # matrix products
+    "addmm": "linear matmul epilogue", "mm": "matmul", "bmm": "matmul batched", "baddbmm": "matmul batched epilogue",
+    "linear": "linear matmul", "matmul": "matmul", "einsum": "matmul", "addmv": "matmul", "mv": "matmul", "dot": "matmul reduction",
+    # convolutions
+    "convolution": "conv2d conv convolution", "conv1d": "conv convolution", "conv2d": "conv convolution channels_last",
+    "conv3d": "conv convolution", "conv_transpose2d": "conv transposed convolution",
+    # rows and reductions
+    "softmax": "softmax row", "log_softmax": "log_softmax softmax logsumexp row", "logsumexp": "logsumexp softmax reduction",
+    "layer_norm": "layer_norm normalization row", "rms_norm": "rms_norm normalization row",
+    "group_norm": "group_norm normalization", "instance_norm": "instance_norm normalization",
+    "batch_norm": "batch_norm normalization fold",
+    "sum": "sum reduction", "mean": "mean reduction", "amax": "max reduction", "amin": "min reduction",
+    "max": "max reduction", "min": "min reduction", "prod": "prod reduction", "norm": "norm reduction",
+    "linalg_vector_norm": "vector_norm norm reduction", "var": "var variance reduction", "std": "std variance reduction",
+    "var_mean": "var_mean variance normalization", "argmax": "argmax reduction", "argmin": "argmin reduction",
+    "any": "any reduction", "all": "all reduction", "cumsum": "cumsum scan", "cumprod": "cumprod scan", "topk": "topk sort",
+    # attention and losses
+    "scaled_dot_product_attention": "attention softmax scaled_dot_product_attention",
+    "dot_product_attention": "attention softmax scaled_dot_product_attention",
+    "nll_loss": "cross_entropy nll_loss loss", "nll_loss2d": "cross_entropy nll_loss loss",
+    "cross_entropy_loss": "cross_entropy loss", "mse_loss": "mse_loss loss reduction", "l1_loss": "l1_loss loss reduction",
+    "smooth_l1_loss": "smooth_l1_loss loss reduction", "huber_loss": "huber_loss loss reduction", "kl_div": "kl_div loss reduction",
+    "binary_cross_entropy": "binary_cross_entropy loss", "binary_cross_entropy_with_logits": "binary_cross_entropy loss",
+    # elementwise
+    **{op: f"{op} activation {_POINTWISE}" for op in (
+        "relu", "gelu", "silu", "sigmoid", "tanh", "mish", "elu", "celu", "selu", "leaky_relu", "hardtanh", "hardswish",
+        "hardsigmoid", "softplus", "relu6", "prelu", "log_sigmoid", "glu")},
+    **{op: f"{op} {_POINTWISE}" for op in (
+        "add", "sub", "rsub", "mul", "div", "pow", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "sin", "cos", "maximum",
+        "minimum", "clamp", "clamp_min", "clamp_max", "where", "lerp", "addcmul", "addcdiv", "reciprocal", "square", "sign",
+        "round", "floor", "masked_fill", "gt", "lt", "ge", "le", "eq", "ne", "logical_and", "logical_not")},
+    "to": "cast", "to_copy": "cast", "convert_element_type": "cast",
+    "dropout": "dropout random mask", "bernoulli": "dropout random mask",
+    # data movement
+    "cat": "cat concat", "stack": "stack concat", "embedding": "embedding gather", "gather": "gather index", "index": "gather index",
+    "index_select": "gather index", "scatter": "scatter index", "scatter_add": "scatter atomics", "index_add": "scatter atomics",
+    "transpose": "transpose strided", "permute": "transpose strided", "t": "transpose", "contiguous": "contiguous strided",
+    "clone": "copy contiguous", "pad": "padding", "constant_pad_nd": "padding", "roll": "roll",
+    "max_pool2d": "max_pool2d pooling", "max_pool2d_with_indices": "max_pool2d pooling", "avg_pool2d": "avg_pool2d pooling",
+    "adaptive_avg_pool2d": "adaptive_avg_pool2d pooling", "upsample_nearest2d": "upsample interpolate",
+    "upsample_bilinear2d": "upsample interpolate",
+}  # fmt: skip
+_SILENT = {"view", "reshape", "_unsafe_view", "expand", "unsqueeze", "squeeze", "detach", "alias", "getitem", "slice", "select", "flatten"}
+"""Operators that move nothing: no skill is about them."""
+_DTYPES = {"float16": "float16 fp16 half", "bfloat16": "bfloat16 bf16 half", "float64": "float64 double", "int8": "int8 quantization",
+           "uint8": "uint8 quantization"}  # fmt: skip
+
+
+def query_from_graph(graph: Graph, library: Library, num_terms: int) -> str:
+    """What to ask `library` for on behalf of `graph`: at most `num_terms` words, the rarest there, rarest first.
+
+    Words that no skill has are left out; the result is empty when nothing is left.
+    """
+    frequency = {word: library.frequency(word) for word in graph_words(graph.listing())}
+    known = [word for word, count in frequency.items() if count]
+    return " ".join(sorted(known, key=lambda word: frequency[word])[:num_terms])
+
+
+def graph_words(listing: str) -> list[str]:
+    """The distinct words of a listing (`Graph.listing()`), in order of appearance, before any cut."""
+    words: dict[str, None] = {}
+    for line in listing.splitlines():
+        if not (match := _LINE.match(line)):
+            continue
+        operator = _plain(match["op"])
+        if operator not in _SILENT:
+            words.update(dict.fromkeys(_WORDS.get(operator, operator).split()))
+        words.update(dict.fromkeys(_DTYPES.get(match["dtype"], "").split()))
+    return list(words)
+
+
+def _plain(op: str) -> str:
+    """`aten._native_batch_norm_legit_no_training.default` → `batch_norm`; `relu_` → `relu`."""
+    parts = re.split(r"\.|::", op)
+    name = parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims", "torchvision") else parts[0]
+    plain = _TAIL.sub("", _WRAPPING.sub("", name).rstrip("_"))
+    for known in ("dot_product_attention", "batch_norm"):
+        if known in plain:
+            return known
+    return plain or name

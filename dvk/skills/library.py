@@ -1,0 +1,287 @@
+"""The skill library: one class over one SQLite file.
+
+`Library.open` in milliseconds, `search` by BM25, `add` and `remove` in one transaction each. Several
+processes may read and write the same file at once; a killed one leaves it as before its transaction.
+
+It does not parse Markdown or JSONL (see `markdown`, `jsonl`), does not judge skills, and keeps no state
+besides the connection. A Library belongs to the thread that opened it, and does not survive a fork.
+Nothing here imports pydantic until a `Skill` is asked for: a search shows rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dvk.errors import LibraryError
+from dvk.resources import home
+from dvk.skills import ranking, schema
+from dvk.skills.terms import clean, terms, whole_and_parts
+
+if TYPE_CHECKING:
+    from dvk.records import Skill
+
+BEGIN, END = "«", "»"
+"""What marks a hit in a snippet."""
+SNIPPET_WORDS = 24
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One skill that a search found."""
+
+    name: str
+    score: float
+    """Minus SQLite's weighted bm25(): higher is better, positive, comparable within one answer only."""
+    description: str
+    snippet: str
+    """The passage of the body with the most hits, each marked «so»; empty when not asked for."""
+    row: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @cached_property
+    def skill(self) -> Skill:
+        """The whole record."""
+        from dvk.skills.rows import to_skill
+
+        return to_skill(self.row)
+
+
+@dataclass(frozen=True)
+class Added:
+    """What `add_all` did, by skill name."""
+
+    added: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Names that existed already and were left alone."""
+
+
+class Library:
+    """A skill library on disk; use as a context manager or `close()` it."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path):
+        """For `open`; callers use that."""
+        self.path = path
+        self._connection = connection
+        connection.row_factory = sqlite3.Row
+
+    @classmethod
+    def open(cls, path: Path | str | None = None, *, create: bool = False) -> Library:
+        """Open the library at `path`, by default `default_path()`.
+
+        The default one is built from the seed skills on first use, and later takes over seeds that changed
+        with a new version of dvk unless the user has edited or removed them.
+
+        Args:
+            path: the SQLite file.
+            create: make an empty library where there is none; the default one needs no such leave.
+
+        Raises:
+            LibraryError: no library there, not one, or not readable.
+        """
+        chosen = Path(path) if path is not None else default_path()
+        seeded = chosen.absolute() == default_path().absolute()
+        connection = schema.connect(chosen, create=create or seeded)
+        try:
+            with schema.reported(chosen):
+                _prepare(connection, seeded)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, chosen)
+
+    def close(self) -> None:
+        """Release the file; harmless when repeated."""
+        self._connection.close()
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ reading
+
+    def search(self, text: str, limit: int = 10, *, snippets: bool = True) -> Sequence[Hit]:
+        """The skills that `text` describes best, best first.
+
+        Args:
+            text: anything; there is no query language. Words and identifiers count, punctuation does not.
+            limit: hits at most.
+            snippets: also show the passage that matched; a caller that only wants names saves a few ms.
+        """
+        with schema.reported(self.path):
+            words = terms(text)
+            ranked = ranking.rank(self._connection, words, limit)
+            rows = self._rows([row for row, _ in ranked])
+            passages = self._snippets([row for row, _ in ranked], words) if snippets else {}
+        return [
+            Hit(rows[row]["name"], score, rows[row]["description"], passages.get(row, ""), rows[row])
+            for row, score in ranked
+            if row in rows  # another process may have removed it since
+        ]
+
+    def frequency(self, word: str) -> int:
+        """Skills that contain `word`; an identifier counts as a whole or by all its parts. Estimated where very common."""
+        whole, parts = whole_and_parts(word)
+        if not whole:
+            return 0
+        every = " AND ".join(f'"{part}"' for part in parts)
+        with schema.reported(self.path):
+            return ranking.num_rows(self._connection, f'"{whole}" OR ({every})' if len(parts) > 1 else every)
+
+    def get(self, name: str) -> Skill:
+        """The skill called `name`; LibraryError, which offers similar names, when there is none."""
+        from dvk.skills.rows import to_skill
+
+        with schema.reported(self.path):
+            row = self._connection.execute("SELECT * FROM skills WHERE name = ?", (clean(name),)).fetchone()
+        if row is None:
+            raise self._unknown(name)
+        return to_skill(row)
+
+    def __contains__(self, name: str) -> bool:
+        with schema.reported(self.path):
+            return self._connection.execute("SELECT 1 FROM skills WHERE name = ?", (clean(name),)).fetchone() is not None
+
+    def __len__(self) -> int:
+        with schema.reported(self.path):
+            return int(self._connection.execute("SELECT count(*) FROM skills").fetchone()[0])
+
+    def names(self) -> Sequence[str]:
+        """All names, sorted."""
+        with schema.reported(self.path):
+            return [row[0] for row in self._connection.execute("SELECT name FROM skills ORDER BY name")]
+
+    def stats(self) -> dict[str, Any]:
+        """Counts for people: how many skills, by scope and tag, with a recipe, measured, from seeds, and the file's size."""
+        with schema.reported(self.path):
+            ask = self._connection.execute
+            scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
+            tags = dict(
+                ask("SELECT value, count(*) FROM skills, json_each(skills.tags) GROUP BY value ORDER BY 2 DESC, 1").fetchall()
+            )
+            recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
+            measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]
+            seeds = ask("SELECT count(*) FROM seeds JOIN skills USING (name) WHERE seeds.digest = skills.digest").fetchone()[0]
+            size = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()").fetchone()[0]
+        return {
+            "path": str(self.path),
+            "num_skills": sum(scopes.values()),
+            "num_seeds": seeds,
+            "num_recipes": recipes,
+            "num_measured": measured,
+            "size_bytes": size,
+            "scopes": scopes,
+            "tags": tags,
+        }
+
+    def list(self, scope: str | None = None, tag: str | None = None) -> Sequence[Skill]:
+        """All skills by name; of one scope (`task_specific` includes `task_specific/norm`) or with one tag."""
+        return list(self.skills(scope, tag))
+
+    def skills(self, scope: str | None = None, tag: str | None = None) -> Iterator[Skill]:
+        """As `list`, one at a time."""
+        from dvk.skills.rows import to_skill
+
+        sql = """SELECT * FROM skills
+                 WHERE (:scope IS NULL OR scope = :scope OR substr(scope, 1, length(:scope) + 1) = :scope || '/')
+                   AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(skills.tags) WHERE value = :tag))
+                 ORDER BY name"""
+        values = {"scope": scope if scope is None else clean(scope), "tag": tag if tag is None else clean(tag)}
+        with schema.reported(self.path):
+            for row in self._connection.execute(sql, values):
+                yield to_skill(row)
+
+    # ------------------------------------------------------------ writing
+
+    def add(self, skill: Skill, *, replace: bool = False) -> None:
+        """Store `skill`; LibraryError when its name is taken and not `replace`."""
+        self.add_all([skill], taken="replace" if replace else "refuse")
+
+    def add_all(self, skills: Iterable[Skill], *, taken: Literal["refuse", "replace", "keep"] = "refuse") -> Added:
+        """Store all of `skills` in one transaction.
+
+        Args:
+            skills: of equal names among them the first wins.
+            taken: for a name that the library has already: raise, replace its skill, or keep that.
+
+        Raises:
+            LibraryError: a name is taken and `taken` is "refuse"; nothing has been stored then.
+        """
+        from dvk.skills.rows import now, to_row
+
+        rows: dict[str, dict[str, Any]] = {}
+        for skill in skills:
+            rows.setdefault(skill.name, to_row(skill))
+        with schema.reported(self.path), schema.writing(self._connection) as db:
+            sql = "SELECT name, id FROM skills WHERE name IN (SELECT value FROM json_each(?))"
+            known = {row[0]: row[1] for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
+            if known and taken == "refuse":
+                raise LibraryError(f"already in the library: {', '.join(sorted(known))}", "rename them, or use --replace")
+            table = db.table("skills")
+            if taken == "replace":
+                for name, number in known.items():
+                    table.update(number, rows[name])
+            new = [name for name in rows if name not in known]
+            table.insert_all({**rows[name], "created_at": now()} for name in new)
+        old = tuple(known)
+        return Added(tuple(new), old if taken == "replace" else (), old if taken == "keep" else ())
+
+    def remove(self, name: str) -> None:
+        """Delete the skill called `name`; LibraryError when there is none."""
+        with schema.reported(self.path), schema.writing(self._connection) as db:
+            row = self._connection.execute("SELECT id FROM skills WHERE name = ?", (clean(name),)).fetchone()
+            if row is not None:
+                db.table("skills").delete(row["id"])
+        if row is None:
+            raise self._unknown(name)
+
+    def compact(self) -> None:
+        """Merge the search index into one piece: a few seconds for 100,000 skills, for searches right after a large import."""
+        with schema.reported(self.path), schema.writing(self._connection):
+            self._connection.execute("INSERT INTO skills_fts(skills_fts) VALUES ('optimize')")
+
+    # ------------------------------------------------------------ inside
+
+    def _rows(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        sql = "SELECT * FROM skills WHERE id IN (SELECT value FROM json_each(?))"
+        return {row["id"]: dict(row) for row in self._connection.execute(sql, (json.dumps(ids),))}
+
+    def _snippets(self, ids: Sequence[int], words: Sequence[str]) -> dict[int, str]:
+        """For these rows only: snippet() reads and tokenizes the whole text."""
+        body = list(schema.COLUMNS).index("body")
+        sql = f"""SELECT rowid, snippet(skills_fts, {body}, ?, ?, '…', {SNIPPET_WORDS})
+                  FROM skills_fts WHERE skills_fts MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
+        values = (BEGIN, END, ranking.any_of(words[: ranking.MAX_TERMS]), json.dumps(ids))
+        return {row: " ".join(passage.split()) for row, passage in self._connection.execute(sql, values)} if ids else {}
+
+    def _unknown(self, name: str) -> LibraryError:
+        near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "see `dvk skills list`"
+        return LibraryError(f"no skill called `{name}` in `{self.path}`", hint)
+
+
+def default_path() -> Path:
+    """`$DVK_HOME/skills.db`, by default `~/.dvk/skills.db`."""
+    return home() / "skills.db"
+
+
+def _prepare(connection: sqlite3.Connection, seeded: bool) -> None:
+    """Create, migrate and seed what is missing, in one transaction."""
+    from dvk.skills import seeds
+
+    if schema.is_current(connection) and not (seeded and seeds.are_stale(connection)):
+        return
+    if not schema.is_current(connection):
+        schema.use_wal(connection)
+    with schema.writing(connection) as db:
+        schema.migrate(connection, db)
+        if seeded:
+            seeds.refresh(connection, db)

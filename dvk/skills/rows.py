@@ -1,0 +1,49 @@
+"""Skill ↔ row of the `skills` table. Knows no SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from dvk.errors import LibraryError
+from dvk.records import Skill, content_hash
+from dvk.skills.terms import clean, identifiers
+
+_JSON = ("tags", "relations", "provenance", "evidence")
+_CONTENT = ("name", "description", "scope", "tags", "body", "recipe", "relations")
+"""What makes a skill what it is; provenance and evidence are about it."""
+
+
+def to_row(skill: Skill) -> dict[str, Any]:
+    """The columns of `skill` but for `id` and `created_at`."""
+    row: dict[str, Any] = {}
+    for field, value in skill.model_dump(mode="json").items():
+        row[field] = json.dumps(value, ensure_ascii=False) if field in _JSON else value
+        if isinstance(row[field], str):
+            row[field] = clean(row[field])
+    row["identifiers"] = clean(identifiers(skill.name, skill.description, *skill.tags, skill.body))
+    row["digest"] = digest(skill)
+    row["updated_at"] = now()
+    return row
+
+
+def to_skill(row: Mapping[str, Any]) -> Skill:
+    """The skill in `row`; columns that are not fields of Skill are ignored. LibraryError when another tool has spoilt it."""
+    try:
+        values = {field: json.loads(row[field]) if field in _JSON else row[field] for field in Skill.model_fields}
+        return Skill.model_validate(values)
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise LibraryError(f"skill `{row['name']}` is damaged: {reason}", "remove it and add it again") from None
+
+
+def digest(skill: Skill) -> str:
+    """Identifies the skill's content, whatever is known about its origin and effect."""
+    return content_hash(json.dumps(skill.model_dump(mode="json", include=set(_CONTENT)), sort_keys=True))
+
+
+def now() -> str:
+    """The time in UTC, to the second, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

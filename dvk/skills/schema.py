@@ -1,0 +1,165 @@
+"""The library's file: how it is opened, its append-only migrations, and what SQLite's complaints become.
+
+One table `skills` (a row a skill), an FTS5 index `skills_fts` over it kept in step by triggers, `seeds`
+(what each seed skill was when it was installed), `meta` (key, value). A file is recognised by SQLite's
+`application_id`; `user_version` counts the migrations applied. A migration is never edited: append one.
+
+Writers take the write lock at once (BEGIN IMMEDIATE) and wait for each other; readers never wait (WAL).
+Creation, migration and seeding happen in one transaction, so a library exists whole or not at all,
+however many processes use it first and whichever of them is killed.
+
+sqlite-utils does schema and writes. It is imported only there: it imports numpy when that is installed,
+0.25 s that a search from the command line need not spend, so reading is plain SQL on the same connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dvk.errors import LibraryError
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+APPLICATION_ID = 0x64766B73  # "dvks"
+BUSY_S = 30.0
+"""Longest wait for another writer; importing 100,000 skills is one transaction a thousand, well below this."""
+COLUMNS = {"name": 8.0, "description": 4.0, "tags": 6.0, "scope": 1.0, "body": 1.0, "identifiers": 2.0}
+"""Indexed columns and their bm25() weights: a name or a tag was chosen to be found by, a body mentions much."""
+
+
+def m001_skills(db: Database) -> None:
+    """The table, its index and the memory of the seeds."""
+    skills = db.table("skills")
+    skills.create(
+        {
+            "id": int, "name": str, "description": str, "scope": str, "tags": str, "body": str, "recipe": str,
+            "relations": str, "provenance": str, "evidence": str, "identifiers": str, "digest": str,
+            "created_at": str, "updated_at": str,
+        },
+        pk="id",
+        not_null={"name", "description", "scope", "tags", "body", "identifiers", "digest"},
+    )
+    skills.create_index(["name"], unique=True)
+    skills.create_index(["scope"])
+    skills.enable_fts(list(COLUMNS), tokenize="porter unicode61 remove_diacritics 2", create_triggers=True)
+    weights = ", ".join(map(str, COLUMNS.values()))
+    db.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('rank', ?)", [f"bm25({weights})"])
+    db.table("seeds").create({"name": str, "digest": str}, pk="name", not_null={"digest"})
+    db.table("meta").create({"key": str, "value": str}, pk="key")
+
+
+MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills,)
+
+
+def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """An open connection to the file at `path`, not yet migrated.
+
+    Raises:
+        LibraryError: the file is missing (and not `create`), unreadable, or not a skill library.
+    """
+    if not path.exists():
+        if not create:
+            raise LibraryError(f"no skill library at `{path}`", "check --library, or make one with `dvk skills import` or `add`")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LibraryError(f"cannot make `{path.parent}`: {error.strerror}", "set DVK_HOME or --library to a writable place") from None
+    with reported(path):
+        if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            # Without write access WAL's side files cannot be made; a file that nobody here can change is safe to read as is.
+            address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+            connection = sqlite3.connect(address, uri=True, isolation_level=None)
+            connection.execute("PRAGMA query_only=1")
+        else:
+            connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            _recognise(connection, path)
+            connection.execute("PRAGMA synchronous=NORMAL")  # with WAL: kill -9 loses nothing, a power cut at most the last commits
+            connection.execute("PRAGMA mmap_size=1073741824")  # pages are read in place; a large library's index is some hundred MB
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def is_current(connection: sqlite3.Connection) -> bool:
+    """Every migration has been applied."""
+    return bool(_pragma(connection, "user_version") == len(MIGRATIONS))
+
+
+def migrate(connection: sqlite3.Connection, db: Database) -> None:
+    """Apply what is missing; the caller holds the write lock."""
+    for number in range(_pragma(connection, "user_version"), len(MIGRATIONS)):
+        MIGRATIONS[number](db)
+        connection.execute(f"PRAGMA user_version={number + 1}")
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+
+
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to write-ahead logging; kept in the file, and left as it was where the file system cannot."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:  # this switch does not honour the busy timeout
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[Database]:
+    """One transaction under the write lock: all of it or nothing."""
+    from sqlite_utils import Database
+
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield Database(connection, execute_plugins=False)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Turn what SQLite says about the file into a LibraryError."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # our bug, not the file's
+    except sqlite3.DatabaseError as error:
+        said = str(error)
+        if "locked" in said or "busy" in said:
+            hint = "another process has been writing to it for long: wait for it or stop it"
+        elif "readonly" in said or "unable to open" in said:
+            hint = "make the file and its folder writable, or choose another with --library"
+        elif "full" in said:
+            hint = "free some disk space"
+        elif "no such module" in said:
+            hint = "this Python's sqlite3 lacks FTS5: use a Python built with it"
+        else:
+            hint = "restore it from a backup, or move it away to start afresh"
+        raise LibraryError(f"skill library `{path}`: {said}", hint) from error
+
+
+def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    mark = _pragma(connection, "application_id")
+    if mark != APPLICATION_ID and (mark or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()):
+        raise LibraryError(f"`{path}` is a database, but not a skill library", "give the path of a library made by `dvk skills`")
+    version = _pragma(connection, "user_version")
+    if version > len(MIGRATIONS):
+        raise LibraryError(f"skill library `{path}` was written by a newer dvk (schema {version})", "upgrade dvk, or choose another library")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

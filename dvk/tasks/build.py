@@ -1,0 +1,268 @@
+"""Live objects from a `Task`: the reference, its inputs, and candidates with the reference's weights.
+
+Child side only: executes the user's file, or a model's. Raises for what the code does wrong;
+what kills the process is the sandbox's to tell. Nothing here compares or measures.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from dvk.errors import TaskError
+from dvk.records import Task
+from dvk.tasks import draw, entry
+from dvk.tasks.sourcefile import blame, execute, fault
+from dvk.tasks.specs import parse_init
+from dvk.tasks.state import seeded
+
+CANDIDATE = "ModelNew"
+
+
+class CandidateError(Exception):
+    """A candidate that never got to run; material for a verdict, not for the user.
+
+    `stage` and `status` are those of a `Verdict`.
+    """
+
+    def __init__(self, stage: Literal["static", "compile"], message: str,
+                 status: Literal["rejected", "compile_error", "launch_error"]):
+        super().__init__(message)
+        self.stage = stage
+        self.message = message
+        self.status = status
+
+
+class Built:
+    """A task's reference, ready to run.
+
+    Attributes:
+        task: what it was built from.
+        module: the executed file.
+        model: the reference as an nn.Module; a plain function is wrapped, its state_dict is empty.
+        namespace: the file's globals.
+        variants: names of the shapes that the reference accepts, `native` first.
+    """
+
+    def __init__(self, task: Task, module: ModuleType, model: nn.Module, on_device: bool):
+        self.task = task
+        self.module = module
+        self.model = model
+        self.namespace: dict[str, Any] = vars(module)
+        self.constructed_on_device = on_device
+        self._drawer = draw.Drawer(task, module, model.forward)
+        self._call: tuple[list[Any], dict[str, Any]] | None = None
+        self._variants = {variant.name: variant for variant in task.shape_variants}
+        self.variants: tuple[str, ...] = ("native", *self._variants)
+
+    def inputs(self, seed: int, variant: str = "native") -> tuple[list[Any], dict[str, Any]]:
+        """Fresh args and kwargs of one call, on the task's device and dtype; equal seeds, equal values.
+
+        Raises:
+            TaskError: get_inputs() failed.
+            KeyError: no such variant.
+        """
+        args, kwargs = draw.guarded(self._drawer, seed, None if variant == "native" else self._variants[variant])
+        self._call = [None] * len(args), dict.fromkeys(kwargs)
+        return args, kwargs
+
+    def check_call(self, call: Callable[..., Any], what: str) -> None:
+        """Refuse a `call` whose signature cannot take this task's inputs.
+
+        Raises:
+            TypeError: says how it differs.
+        """
+        if self._call is None:
+            self.inputs(0)
+        assert self._call is not None
+        entry.check_call(call, *self._call, what)
+
+    def input_names(self, args: list[Any]) -> list[str]:
+        """The forward parameters that positional arguments go to."""
+        return self._drawer.names(args)
+
+    def init(self) -> tuple[list[Any], dict[str, Any]]:
+        """Fresh constructor arguments, tensors in them on the task's device."""
+        return _init_arguments(self.task, self.module)
+
+
+def build(task: Task, seed: int = 0) -> Built:
+    """Execute the task's file and construct its reference under `seed`, on its device, dtype and mode.
+
+    Raises:
+        TaskError: the file, its constructor or its get_init_inputs() fails.
+    """
+    module = run_file(task)
+    if task.kind == "function":
+        return Built(task, module, entry.as_module(getattr(module, task.entry)), False)
+    constructor = getattr(module, task.entry)
+    on_device = task.device != "cpu"
+    hint = "pass the constructor's arguments with get_init_inputs() or --init" + _signature(constructor)
+    for place in ([True, False] if on_device else [False]):
+        try:
+            model = _construct(constructor, task, module, seed, place)
+        except TaskError:
+            raise
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            if place:
+                continue  # some constructors work on a CPU only, and their results can be moved
+            raise fault(f"{task.entry}() could not be constructed", error, hint) from error
+        if getattr(model.forward, "__func__", None) is nn.Module.forward:
+            raise TaskError(f"`{task.entry}` has no forward", "define forward(self, …) in the class, with its inputs")
+        built = Built(task, module, model, place)
+        _initialise_lazy(model, built)
+        return built
+    raise AssertionError("unreachable")
+
+
+def build_candidate(source: str, task: Task, built: Built, seed: int = 0) -> nn.Module:
+    """`ModelNew` of `source`, constructed as the reference was, with the reference's weights where they fit.
+
+    Weights are copied when names and shapes of the two state_dicts agree (`same_weights`); otherwise
+    they are equal only as far as equal seeds and an equal order of drawing make them.
+
+    Raises:
+        CandidateError: not Python, raises on import, no ModelNew, its constructor raises, or its forward
+            does not take the inputs.
+    """
+    module = _run_candidate(source)
+    constructor = getattr(module, CANDIDATE, None)
+    if not (inspect.isclass(constructor) and issubclass(constructor, nn.Module)):
+        what = "defines no" if constructor is None else "has something that is not an nn.Module class as"
+        raise CandidateError("static", f"the candidate {what} `{CANDIDATE}`", "rejected")
+    try:
+        if task.kind == "function":
+            with seeded(seed):
+                model = _placed(constructor(), task)
+        else:
+            model = _construct(constructor, task, built.module, seed, built.constructed_on_device)
+        _initialise_lazy(model, built)
+        if not built.model.training:
+            model.eval()
+        if same_weights(model, built.model):
+            model.load_state_dict(built.model.state_dict())
+    except (Exception, SystemExit) as error:  # a candidate may raise anything
+        message = f"{CANDIDATE}() could not be constructed: {blame(error)}"
+        raise CandidateError("compile", message, "launch_error") from error
+    try:
+        built.check_call(model.forward, f"{CANDIDATE}.forward")
+    except TypeError as error:
+        raise CandidateError("static", str(error), "rejected") from None
+    return model
+
+
+def same_weights(model: nn.Module, reference: nn.Module) -> bool:
+    """The two state_dicts have the same names and shapes."""
+    mine, theirs = model.state_dict(), reference.state_dict()
+    return mine.keys() == theirs.keys() and all(
+        getattr(mine[key], "shape", None) == getattr(theirs[key], "shape", None) for key in mine)
+
+
+def run_file(task: Task) -> ModuleType:
+    """Execute the task's own text.
+
+    Raises:
+        TaskError: it is not Python, or raises.
+    """
+    name = f"`{_file(task)}`"
+    try:
+        compile(task.source, task.path or task.name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f", line {error.lineno}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise TaskError(f"{name} is not Python: {said}{where}",
+                        "give a Python file that defines an nn.Module class or a function") from None
+    try:
+        return execute(task.source, path=task.path)
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise fault(f"{name} could not be imported", error, _import_hint(error)) from error
+
+
+def _run_candidate(source: str) -> ModuleType:
+    try:
+        compile(source, "candidate.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise CandidateError("static", f"the candidate is not Python: {error}{line}", "rejected") from None
+    try:
+        return execute(source, role="candidate")
+    except (Exception, SystemExit) as error:  # a candidate may raise anything
+        raise CandidateError("compile", f"importing the candidate failed: {blame(error)}",
+                             "compile_error") from error
+
+
+def _construct(constructor: Callable[..., nn.Module], task: Task, module: ModuleType, seed: int,
+               on_device: bool) -> nn.Module:
+    with seeded(seed):
+        args, kwargs = _init_arguments(task, module)
+        torch.manual_seed(seed)  # whatever get_init_inputs() drew, constructors start from the seed
+        if not on_device:
+            return _placed(constructor(*args, **kwargs), task)
+        with torch.device(task.device):  # drawing a large weight on a GPU takes milliseconds, on a CPU seconds
+            model = constructor(*args, **kwargs)
+        return _placed(model, task)
+
+
+def _placed(model: nn.Module, task: Task) -> nn.Module:
+    dtype = getattr(torch, task.dtype) if task.dtype else None
+    model = model.to(device=torch.device(task.device), dtype=dtype)
+    return model.eval() if task.eval_mode else model
+
+
+def _init_arguments(task: Task, module: ModuleType) -> tuple[list[Any], dict[str, Any]]:
+    if task.init_args:
+        return parse_init(task.init_args)
+    function = getattr(module, entry.GET_INIT_INPUTS, None)
+    if not callable(function):
+        return [], {}
+    try:
+        value = function()
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise fault("get_init_inputs() failed", error, "run it in Python by itself and fix it") from error
+    if isinstance(value, dict):
+        args, kwargs = [], dict(value)
+    elif isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[0], (list, tuple)) \
+            and isinstance(value[1], dict):
+        args, kwargs = list(value[0]), dict(value[1])
+    elif isinstance(value, (list, tuple)):
+        args, kwargs = list(value), {}
+    else:
+        raise TaskError(f"get_init_inputs() returned {type(value).__name__}",
+                        "return a list of constructor arguments, or [args, kwargs]")
+    return args, kwargs
+
+
+def _initialise_lazy(model: nn.Module, built: Built) -> None:
+    """Give nn.Lazy* modules their shapes: they take them from the first call."""
+    if not any(nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
+        return
+    args, kwargs = built.inputs(0)
+    try:
+        with torch.no_grad(), seeded(0):
+            model(*args, **kwargs)
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise fault("forward failed on the example inputs", error, "make get_inputs() fit forward") from error
+
+
+def _file(task: Task) -> str:
+    return os.path.basename(task.path) if task.path else task.name
+
+
+def _signature(constructor: Callable[..., Any]) -> str:
+    try:
+        return f": {constructor.__name__}{inspect.signature(constructor)}"
+    except (TypeError, ValueError):
+        return ""
+
+
+def _import_hint(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f"install `{package}` into this environment, put it beside the file, or drop the import"
+    return "run the file with Python by itself and fix what it says"

@@ -1,0 +1,225 @@
+"""What `load` runs in the child: execute the file, run its reference, say what it is or what is wrong.
+
+Messages, in order: {stage} before each step, so that a death has a place; {error} and the end, or
+{task}; then {variant} for every further shape that the reference accepts; {done}.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+from dvk.errors import DvkError, MachineError, TaskError
+from dvk.records import Task, TensorSpec, content_hash
+from dvk.tasks import entry, variants
+from dvk.tasks.build import Built, build, run_file
+from dvk.tasks.draw import Call
+from dvk.tasks.precision import Watch, classify
+from dvk.tasks.sourcefile import fault
+from dvk.tasks.state import State, generators, restore, seeded, snapshot
+from dvk.tasks.trees import Named, describe, named_inputs, named_tensors
+
+INPUT_SEED = 0
+CALL_SEED = 1
+TRIAL_SEEDS = (0, 1, 2)
+SEARCH_S = 10.0  # trying other shapes; enough for slow references, which get fewer
+
+
+class Channel(Protocol):
+    """The child's end of a sandbox session."""
+
+    def receive(self) -> dict[str, Any] | None: ...
+    def send(self, message: dict[str, Any]) -> None: ...
+
+
+def examine(channel: Channel) -> None:
+    """Sandbox target; see the module's docstring for the messages."""
+    request = channel.receive()
+    if request is None:
+        return
+    try:
+        _examine(channel, request)
+    except DvkError as error:
+        channel.send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+
+
+def _examine(channel: Channel, request: dict[str, Any]) -> None:
+    if request["device"] == "cuda" and not torch.cuda.is_available():
+        raise MachineError("this machine has no usable CUDA device", "use --device cpu, or see what `dvk doctor` says")
+    channel.send({"stage": "importing it"})
+    task = _identify(request)
+    channel.send({"stage": f"constructing {task.entry}"})
+    built = build(task)
+    channel.send({"stage": "drawing inputs"})
+    args, kwargs = built.inputs(INPUT_SEED)
+    inputs = named_inputs(args, kwargs, built.input_names(args))
+    twin = built.inputs(INPUT_SEED)
+    kept = named_inputs(*twin, built.input_names(twin[0]))
+    _check_inputs(built, inputs, kept)
+    channel.send({"stage": "running it"})
+    facts = _run_twice(built, (args, kwargs), inputs, twin, kept)
+    task = task.model_copy(update=facts)
+    channel.send({"task": task.model_dump(mode="json")})
+    channel.send({"stage": "trying other shapes"})
+    _search_shapes(channel, built, task)
+    channel.send({"done": True})
+
+
+def _identify(request: dict[str, Any]) -> Task:
+    given = request["entry"]
+    stem = request["stem"]
+    fields = {key: request[key] for key in request if key not in ("entry", "stem")}
+    draft = Task(id="", name=stem, entry=given or "", kind="module", **fields)
+    name, kind = entry.find(run_file(draft), given, request["path"].rpartition("/")[2])
+    identity = content_hash(draft.source, name, *draft.input_specs, "init", *draft.init_args,
+                            f"{draft.eval_mode} {draft.dtype} {draft.device}")
+    label = f"{stem}:{name}" if given else stem
+    return draft.model_copy(update={"id": identity, "name": label, "entry": name, "kind": kind})
+
+
+def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:
+    if not inputs:
+        raise TaskError("the example inputs hold no tensor",
+                        "let get_inputs() return tensors, or give --input \"x=float32[64,1024]\"")
+    try:
+        built.check_call(built.model.forward, built.task.entry + (".forward" if built.task.kind == "module" else ""))
+    except TypeError as error:
+        raise TaskError(str(error), "make get_inputs() or --input fit the parameters") from None
+    if [n for n, _ in inputs] != [n for n, _ in kept]:
+        raise TaskError("get_inputs() returns different structures under equal seeds", "always return the same list")
+    for (name, tensor), (_, again) in zip(inputs, kept, strict=True):
+        describe(name, tensor)
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            raise TaskError(f"the example input `{name}` holds NaN", "draw finite values in get_inputs()")
+        if tensor.shape != again.shape or not torch.equal(tensor, again):
+            raise TaskError(f"get_inputs() gives another `{name}` under equal seeds",
+                            "draw from torch's, numpy's or random's global generator; all three are seeded")
+
+
+def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named) -> dict[str, Any]:
+    """What a first call shows of the task; the second, with equal inputs, must agree with it."""
+    state = snapshot(built.model)
+    watch = Watch()
+    with seeded(CALL_SEED):
+        before = generators()
+        with watch:
+            output = _forward(built, *call)
+        stochastic = generators() != before
+    outputs = named_tensors(output)
+    if not outputs:
+        raise TaskError(f"{built.task.entry} returns no tensor but {type(output).__name__}",
+                        "return a tensor, or a tuple or dict of them")
+    specs = [describe(name, tensor) for name, tensor in outputs]
+    for name, tensor in outputs:
+        if (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any()):
+            label = f"output `{name}`" if name != "output" else "the output"
+            raise TaskError(f"{label} of {built.task.entry} holds NaN on the example inputs", _nan_hint(built))
+    for (name, tensor), (_, before_call) in zip(inputs, kept, strict=True):
+        if not torch.equal(tensor, before_call):
+            raise TaskError(f"{built.task.entry} changes its input `{name}` in place",
+                            "work on a copy, e.g. x.clone(), or drop inplace=True: a drop-in leaves inputs alone")
+    restore(built.model, state)
+    with seeded(CALL_SEED):
+        again = named_tensors(_forward(built, *twin))
+    restore(built.model, state)
+    _check_equal(outputs, again, built.task.entry)
+    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "stochastic": stochastic,
+            "precision": classify(watch, [t for _, t in outputs])}
+
+
+def _forward(built: Built, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        with torch.no_grad():
+            output = built.model(*args, **kwargs)
+        if built.task.device == "cuda":
+            torch.cuda.synchronize()
+        return output
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        hint = "make the example inputs fit forward, or fix forward"
+        if "cuda" in str(error).lower() and built.task.device == "cpu":
+            hint = "the file places something on a GPU: remove .cuda() and device=…, and choose with --device"
+        raise fault(f"{built.task.entry} failed on the example inputs", error, hint) from error
+
+
+def _check_equal(first: Named, second: Named, name: str) -> None:
+    message = f"{name} gives different results under equal seeds"
+    hint = "draw from torch's global generator and keep state between calls in buffers only"
+    if [(n, t.shape, t.dtype) for n, t in first] != [(n, t.shape, t.dtype) for n, t in second]:
+        raise TaskError(message, hint)
+    for (_, a), (_, b) in zip(first, second, strict=True):
+        if torch.equal(a, b):
+            continue
+        if not (a.is_floating_point() or a.is_complex()):
+            raise TaskError(message, hint)
+        # Atomic additions on a GPU may reorder sums; that is rounding, not another result.
+        scale = float(b[b.isfinite()].double().square().mean().sqrt()) if b.is_floating_point() else 1.0
+        slack = (1e-2 if a.dtype.itemsize <= 2 else 1e-3) * scale
+        if not torch.allclose(a, b, rtol=0.0, atol=slack, equal_nan=True):
+            raise TaskError(message, hint)
+
+
+def _nan_hint(built: Built) -> str:
+    if built.task.dtype in ("float16", "bfloat16"):
+        return f"the values do not survive {built.task.dtype}: try another --dtype or tamer inputs"
+    return "choose inputs that it is defined for, or guard it, e.g. with clamp or an eps"
+
+
+# ---------------------------------------------------------------- other shapes
+
+def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
+    num_bytes = sum(_bytes(spec) for spec in (*task.inputs, *task.outputs))
+    indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
+    state = snapshot(built.model)
+    end = time.monotonic() + SEARCH_S
+    found = 0
+    for axis in variants.axes(task.inputs):
+        for group in axis.groups:
+            accepted = 0
+            for name, size in variants.sizes(axis, num_bytes, enough=found >= variants.BATCH_ENOUGH):
+                if found >= variants.MAX_VARIANTS or time.monotonic() > end:
+                    return
+                if size == 1 and not variants.safe_to_broadcast(axis, group):
+                    continue
+                candidate = variants.variant(name, group, size)
+                # An index that is too large for a smaller size may be missing from one draw, hardly from three.
+                seeds = TRIAL_SEEDS if indexes and size < axis.size else TRIAL_SEEDS[:1]
+                trial = Built(task.model_copy(update={"shape_variants": (candidate,)}), built.module, built.model,
+                              built.constructed_on_device)
+                if all(_accepts(trial, name, seed, state) for seed in seeds):
+                    channel.send({"variant": candidate.model_dump(mode="json")})
+                    accepted += 1
+                    found += 1
+                elif task.device == "cuda" and not _alive():
+                    return
+            if accepted:
+                break
+
+
+def _accepts(built: Built, name: str, seed: int, state: State) -> bool:
+    try:
+        args, kwargs = built.inputs(seed, name)
+        with seeded(CALL_SEED):
+            outputs = named_tensors(_forward(built, args, kwargs))
+        return len(outputs) == len(built.task.outputs) and not any(
+            t.is_floating_point() and bool(t.isnan().any()) for _, t in outputs)
+    except TaskError:
+        return False
+    finally:
+        restore(built.model, state)
+
+
+def _alive() -> bool:
+    try:
+        torch.cuda.synchronize()
+        return True
+    except RuntimeError:
+        return False
+
+
+def _bytes(spec: TensorSpec) -> int:
+    elements = 1
+    for size in spec.shape:
+        elements *= size
+    return elements * getattr(torch, spec.dtype).itemsize

@@ -1,0 +1,127 @@
+"""Make a `Task` of a user's file: read its text here, examine it in a child, return records.
+
+The parent executes, imports and parses nothing of the file. Everything the file can do wrong, to the
+point of killing its process, comes back as a `TaskError` with a hint.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dvk.config import Limits
+from dvk.errors import DvkError, MachineError, TaskError
+from dvk.records import Device, ShapeVariant, Task
+from dvk.sandbox import Death, Session
+from dvk.tasks.sourcetext import read_source
+from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
+
+VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and we take what it found
+
+_DEATHS = {
+    "timeout": ("did not finish within {wall_s:.0f} s", "look for an endless loop, make the example inputs smaller, "
+                "or allow more with --set limits.wall_s=SECONDS"),
+    "memory": ("needed more than {memory_gib:.1f} GiB", "make the example inputs smaller, "
+               "or allow more with --set limits.memory_bytes=BYTES"),
+}
+
+
+def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False,
+         dtype: str | None = None, device: Device = "cpu", limits: Limits | None = None) -> Task:
+    """The task that `spec` describes, examined.
+
+    Args:
+        spec: `model.py` or `model.py:Name`.
+        inputs: `--input` specs (see `dvk.tasks.specs`); they take the place of the file's get_inputs().
+        init: `--init` constructor arguments; they take the place of the file's get_init_inputs().
+        eval_mode: call .eval() on the module.
+        dtype: cast floating inputs and weights to this torch dtype.
+        device: `cpu` or `cuda`.
+        limits: what examining may use.
+
+    Raises:
+        TaskError: the file is malformed, or its reference cannot be judged.
+        MachineError: `cuda` without a GPU.
+    """
+    path, entry = _split(spec)
+    parse_inputs(inputs)
+    parse_init(init)
+    if device not in ("cpu", "cuda"):
+        raise TaskError(f"unsupported device `{device}`", "use cpu or cuda")
+    request = {
+        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": path.stem,
+        "input_specs": list(inputs), "init_args": list(init), "eval_mode": eval_mode,
+        "dtype": parse_dtype(dtype) if dtype else None, "device": device,
+    }
+    return _examine(request, path.name, limits or Limits())
+
+
+def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
+    task: Task | None = None
+    stage = "starting"
+    variants: list[ShapeVariant] = []
+    deadline = time.monotonic() + limits.wall_s
+    with Session("dvk.tasks.examine:examine", limits) as session:
+        session.send(request)
+        while True:
+            answer = session.receive(max(0.01, deadline - time.monotonic()))
+            if isinstance(answer, Death):
+                if task is None:
+                    raise _death(answer, file, stage, limits)
+                break  # it died of a shape of our choosing: the file itself is fine
+            message = answer.value
+            if "error" in message:
+                raise _error(**message["error"])
+            stage = message.get("stage", stage)
+            if "variant" in message:
+                variants.append(ShapeVariant.model_validate(message["variant"]))
+            if "task" in message:
+                task = Task.model_validate(message["task"])
+                deadline = min(deadline, time.monotonic() + VARIANTS_S)
+            if message.get("done"):
+                break
+    assert task is not None, "the child says done only after the task"
+    return task.model_copy(update={"shape_variants": tuple(variants), "num_shape_variants": 1 + len(variants)})
+
+
+def _split(spec: str) -> tuple[Path, str | None]:
+    path, separator, entry = spec.rpartition(":")
+    if separator and not Path(spec).exists():
+        if not re.fullmatch(r"[A-Za-z_]\w*", entry):
+            raise TaskError(f"`{entry}` in `{spec}` is not the name of a class or function", "write model.py:Name")
+        return Path(path), entry
+    return Path(spec), None
+
+
+def _read(path: Path) -> str:
+    if path.is_dir():
+        raise TaskError(f"`{path}` is a folder", "give one Python file")
+    try:
+        return read_source(path)
+    except FileNotFoundError:
+        raise TaskError(f"no such file: `{path}`", "check the path, it is relative to the current folder") from None
+    except OSError as error:
+        raise TaskError(f"cannot read `{path}`: {error.strerror or error}", "check its permissions") from None
+    except UnicodeDecodeError:
+        raise TaskError(f"`{path}` is not a text file", "give a Python file in UTF-8") from None
+
+
+def _error(kind: str, message: str, hint: str) -> DvkError:
+    return MachineError(message, hint) if kind == "MachineError" else TaskError(message, hint)
+
+
+def _death(death: Death, file: str, stage: str, limits: Limits) -> TaskError:
+    lines = [line for line in death.log.strip().splitlines() if line.strip()][-3:]
+    printed = "\nit printed last: " + " / ".join(line.strip()[:200] for line in lines) if lines else ""
+    if death.reason in _DEATHS:
+        what, hint = _DEATHS[death.reason]
+        what = what.format(wall_s=limits.wall_s, memory_gib=limits.memory_bytes / 2**30)
+    elif death.reason.startswith("signal"):
+        what = f"crashed ({death.reason.removeprefix('signal ')})"
+        hint = "run the file with Python by itself and fix the crash"
+    else:
+        what, hint = f"ended the process ({death.reason})", "remove the os._exit() or kill from the file"
+    return TaskError(f"`{file}` {what} while {stage}{printed}", hint)

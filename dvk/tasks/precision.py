@@ -1,0 +1,78 @@
+"""How exactly the reference computes: the class that sets the judge's tolerance.
+
+    exact  no output is floating
+    half   some operator rounds to 16 bits or fewer (autocast included)
+    tf32   on CUDA, a float32 convolution or matrix product that torch's flags let run in TF32
+    fp32   some operator rounds to float32
+    fp64   everything floating is float64
+
+Watched while the reference runs, so only what really executes counts. Operators inside kernels of the
+user's own are not seen, their outputs are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dvk.tasks.trees import named_tensors
+
+Precision = Literal["fp64", "fp32", "tf32", "half", "exact"]
+
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "dot", "mv", "addmv", "_scaled_dot_product")
+_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_")
+# These move or reinterpret values: what they return was not rounded by them.
+_MOVES = ("_to_copy", "to", "clone", "copy_", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand",
+          "select", "slice", "unsqueeze", "squeeze", "cat", "stack", "detach", "alias", "index_select", "gather",
+          "embedding", "empty_like", "empty", "contiguous", "split", "unbind", "as_strided")
+
+
+class Watch(TorchDispatchMode):
+    """Notes the dtypes that operators compute in, and whether TF32 may be among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: set[torch.dtype] = set()
+        self.products = False  # float32 on CUDA
+        self.convolutions = False  # float32 on CUDA
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        tensors = [t for _, t in named_tensors(result)]
+        if name not in _MOVES:
+            self.dtypes |= {t.dtype for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex}
+        if any(t.is_cuda and t.dtype in (torch.float32, torch.complex64) for t in tensors):
+            self.products |= name in _PRODUCTS or name.startswith("_scaled_dot_product")
+            self.convolutions |= name.startswith(_CONVOLUTIONS) or name in ("_convolution",)
+        return result
+
+
+def classify(watch: Watch, outputs: list[torch.Tensor]) -> Precision:
+    """The class of a reference that ran under `watch` and returned `outputs`."""
+    if not any(t.dtype.is_floating_point or t.dtype.is_complex for t in outputs):
+        return "exact"
+    dtypes = watch.dtypes | {t.dtype for t in outputs if t.dtype.is_floating_point or t.dtype.is_complex}
+    if any(_bits(dtype) <= 16 for dtype in dtypes):
+        return "half"
+    matmul, convolution = _tf32_flags()
+    if (watch.products and matmul) or (watch.convolutions and convolution):
+        return "tf32"
+    return "fp32" if any(_bits(dtype) <= 32 for dtype in dtypes) else "fp64"
+
+
+def _bits(dtype: torch.dtype) -> int:
+    return dtype.itemsize * (4 if dtype.is_complex else 8)
+
+
+def _tf32_flags() -> tuple[bool, bool]:
+    """(matrix products, convolutions) may use TF32."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        # torch refuses the old flags once the file has set the newer ones.
+        matmul: Any = torch.backends.cuda.matmul
+        convolution: Any = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
+        return matmul.fp32_precision == "tf32", convolution.fp32_precision == "tf32"

@@ -1,0 +1,107 @@
+"""Execute source text as a real module backed by a file on disk, and say where in it something was raised.
+
+`inspect.getsource` and Triton's `@jit` read a module's file, so there always is one: the user's own
+when it still holds this text, else a copy. The text that runs is the one given, never the file's.
+The folder of the user's file goes last on `sys.path`: its siblings import, and shadow nothing.
+Child side only; keeps nothing out: the code that runs here may do anything to this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import linecache
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from dvk.errors import TaskError
+from dvk.records import content_hash
+from dvk.tasks.sourcetext import read_source
+
+PREFIX = "dvk_source_"  # of every executed module's name
+
+_staging: list[Path] = []
+
+
+def execute(source: str, *, path: str | None = None, role: str = "reference") -> ModuleType:
+    """Run `source` as a module with a name of its own, registered in `sys.modules`.
+
+    Args:
+        source: Python text.
+        path: where the text was read from; its folder becomes importable.
+        role: a word in the module's name, for readers of tracebacks.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: the text is not a program.
+        BaseException: whatever the text itself raises, SystemExit included.
+    """
+    stem = f"{PREFIX}{role}_{content_hash(source)}"
+    name, count = stem, 1
+    while name in sys.modules:
+        name, count = f"{stem}_{count}", count + 1
+    file = _backing_file(source, path, name)
+    code = compile(source, file, "exec", dont_inherit=True)
+    module = ModuleType(name)
+    module.__file__ = file
+    loader = importlib.machinery.SourceFileLoader(name, file)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, loader, origin=file)
+    module.__loader__ = loader
+    # An entry without a time stamp is never checked against the disk: what runs is what is shown.
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    folder = str(Path(path).resolve().parent) if path else None
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside the user's files
+    try:
+        exec(code, module.__dict__)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def blame(error: BaseException) -> str:
+    """`Kind: message` of `error`, and the last line of an executed source on the way to it."""
+    kind = type(error).__name__
+    text = " ".join(str(error).split())
+    what = f"{kind}: {text[:600]}" if text else kind
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            file, function = frame.f_code.co_filename, frame.f_code.co_name
+            where = "" if function == "<module>" else f", in {function}"
+            code = linecache.getline(file, line).strip()
+            return f"{what}\n  {os.path.basename(file)}, line {line}{where}" + (f": {code}" if code else "")
+    return what
+
+
+def fault(what: str, error: BaseException, hint: str) -> TaskError:
+    """`what` happened because the user's code raised `error`: as something to tell the user."""
+    if isinstance(error, SystemExit):
+        hint = "guard the call of exit with `if __name__ == '__main__':`, or remove it"
+    return TaskError(f"{what}: {blame(error)}", hint)
+
+
+def _backing_file(source: str, path: str | None, name: str) -> str:
+    if path is not None:
+        try:
+            if read_source(Path(path)) == source:
+                return str(Path(path).resolve())
+        except (OSError, UnicodeDecodeError):
+            pass
+    if not _staging:
+        # The sandbox gives its children a scratch TMPDIR where it can; this covers a normal end elsewhere.
+        folder = Path(tempfile.mkdtemp(prefix="dvk-source-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _staging.append(folder)
+    file = _staging[0] / f"{name}.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
+    return str(file)

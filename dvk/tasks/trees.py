@@ -1,0 +1,56 @@
+"""Tensors in nested inputs and outputs: find them, name them, describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dvk.errors import TaskError
+from dvk.records import TensorSpec
+
+Named = list[tuple[str, torch.Tensor]]
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """`tree` with `function` applied to every tensor in it, everything else as it was."""
+    return pytree.tree_map_only(torch.Tensor, function, tree)
+
+
+def named_tensors(tree: Any, root: str = "") -> Named:
+    """Every tensor of `tree` with its path: `x`, `x.0`, `state.mask`; the root alone is `output`."""
+    found: Named = []
+    for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
+        if isinstance(leaf, torch.Tensor):
+            steps = [root] if root else []
+            steps += [str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key)))) for key in path]
+            found.append((".".join(steps) or "output", leaf))
+    return found
+
+
+def named_inputs(args: list[Any], kwargs: dict[str, Any], names: list[str]) -> Named:
+    """The tensors of one call under the parameters' names.
+
+    Args:
+        names: name of each positional argument.
+    """
+    found: Named = []
+    for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
+        found += named_tensors(value, name)
+    return found
+
+
+def describe(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """The outside of one tensor.
+
+    Raises:
+        TaskError: it has no strides: sparse, nested, quantised in torch's own sense, or without data.
+    """
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        kind = "meta" if tensor.is_meta else str(tensor.layout if tensor.layout is not torch.strided else tensor.dtype)
+        raise TaskError(f"`{name}` is not a plain dense tensor but {kind.removeprefix('torch.')}",
+                        "sparse, nested, meta and torch-quantised tensors are not supported: pass dense ones")
+    return TensorSpec(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape),
+                      strides=tuple(tensor.stride()))

@@ -1,0 +1,103 @@
+"""Which other sizes of the inputs to try on the reference. Shapes only: runs nothing.
+
+An *axis* is a size that several input dimensions share and that can change as one: the batch
+(dimension 0 of the first tensor and of all others as long), the width (last dimension), and those
+between. Axes are tried in that order, each with its likeliest set of members first. Odd sizes come
+before size 1: they break alignment and even splits, and on a GPU a bad index at a small size ends
+the process, so what could go wrong goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dvk.records import ShapeVariant, TensorSpec
+
+MAX_VARIANTS = 5
+BATCH_ENOUGH = 3  # with so many of them, other axes add one each
+GROW_BYTES = 64 << 20  # inputs and outputs beyond this shrink to half instead of growing to double
+
+Members = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A size and the sets of input dimensions that may carry it, likeliest set first."""
+
+    label: str
+    size: int
+    groups: tuple[Members, ...]
+
+
+def axes(inputs: Sequence[TensorSpec]) -> list[Axis]:
+    """The axes of a call, batch first, then from the last dimension inwards."""
+    lead = next((spec for spec in inputs if spec.shape), None)
+    if lead is None:
+        return []
+    found = [Axis("batch", lead.shape[0], _distinct(
+        tuple((s.name, 0) for s in inputs if s.shape and s.shape[0] == lead.shape[0]),
+        _everywhere(inputs, lead.shape[0]),
+        ((lead.name, 0),)))]
+    if any(spec.dtype in ("int16", "int32", "int64", "uint8") for spec in inputs):
+        return found  # integers may index into any other dimension: its size is not free
+    for back in range(1, len(lead.shape)):
+        dimension = len(lead.shape) - back
+        size = lead.shape[dimension]
+        label = "width" if back == 1 else f"dim{dimension}"
+        found.append(Axis(label, size, _distinct(
+            tuple((s.name, len(s.shape) - back) for s in inputs if len(s.shape) >= back and s.shape[-back] == size),
+            _everywhere(inputs, size),
+            ((lead.name, dimension),))))
+    return found
+
+
+def sizes(axis: Axis, num_bytes: int, enough: bool) -> Iterator[tuple[str, int]]:
+    """Names and sizes to try along an axis.
+
+    Args:
+        axis: the axis.
+        num_bytes: of the native inputs and outputs.
+        enough: other axes already gave BATCH_ENOUGH variants; one more does.
+    """
+    n, label = axis.size, axis.label
+    seen = {n}
+    for name, size in _proposals(label, n, num_bytes):
+        if size >= 1 and size not in seen and (label == "batch" or not enough or len(seen) == 1):
+            seen.add(size)
+            yield name, size
+
+
+def variant(name: str, members: Members, size: int) -> ShapeVariant:
+    """The record of one size along one set of members."""
+    return ShapeVariant(name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members))
+
+
+def safe_to_broadcast(axis: Axis, members: Members) -> bool:
+    """Size 1 keeps its meaning: no other dimension of the axis stays behind and stretches it."""
+    return members == axis.groups[0]
+
+
+def _proposals(label: str, n: int, num_bytes: int) -> Iterator[tuple[str, int]]:
+    if label != "batch":
+        less = 1 if n % 2 == 0 else 2
+        if n > 2 * less:
+            yield f"{label}-{less}", n - less
+    more = 3 if n % 2 == 0 else 2
+    yield f"{label}+{more}", n + more
+    if num_bytes <= GROW_BYTES or n < 4:
+        yield f"{label}*2+1", 2 * n + 1
+    elif n % 4 == 0 or n % 4 == 1:
+        yield f"{label}/2+1", n // 2 + 1
+    else:
+        yield f"{label}/2", n // 2
+    if label == "batch":
+        yield "batch=1", 1
+
+
+def _everywhere(inputs: Sequence[TensorSpec], size: int) -> Members:
+    return tuple((s.name, d) for s in inputs for d, n in enumerate(s.shape) if n == size)
+
+
+def _distinct(*groups: Members) -> tuple[Members, ...]:
+    return tuple(dict.fromkeys(groups))

@@ -1,0 +1,110 @@
+"""`dvk doctor` reports what is so, keeps stdout for the result, and always ends well."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk import machine
+from dvk.cli.doctor import report_lines
+from dvk.config import Config
+
+
+def doctor(*args: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dvk", "doctor", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DVK_HOME": str(home), **env},
+    )
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home = tmp_path_factory.mktemp("home")
+    done = doctor("--json", home=home)
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stdout), "test_home": home}
+
+
+def test_facts(report: dict[str, Any]) -> None:
+    assert report["machine"]["fingerprint"] == machine.fingerprint()
+    assert report["machine"]["packages"]["torch"] == machine.version("torch")
+    assert 0.5 < report["machine"]["copy_gbps"] < 10_000
+    assert set(report["backends"]) == {"cpp", "triton", "cuda"}
+    for answer in report["backends"].values():
+        assert answer["works"] is (answer["error"] is None)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_compiler_really_ran(report: dict[str, Any]) -> None:
+    compiler = report["compiler"]
+    assert compiler["works"] and compiler["version"][0].isdigit()
+    assert 1 <= compiler["num_threads"] and 0 < compiler["compile_s"] < 60
+    assert report["backends"]["cpp"]["works"]
+
+
+def test_triton_ran_in_the_interpreter(report: dict[str, Any]) -> None:
+    if machine.version("triton") is None:
+        pytest.skip("needs triton")
+    assert report["triton"]["interpreter"]["works"]
+
+
+def test_without_a_gpu_it_says_so(report: dict[str, Any]) -> None:
+    if machine.gpu_names():
+        pytest.skip("there is a GPU")
+    assert not report["cuda"]["works"] and report["cuda"]["error"]
+    assert not report["backends"]["cuda"]["works"]
+
+
+@pytest.mark.gpu
+def test_with_a_gpu_it_measures(report: dict[str, Any]) -> None:
+    assert report["cuda"]["works"] and report["cuda"]["gpus"][0]["name"] == machine.gpu_names()[0]
+    assert 50 < report["cuda"]["copy_gbps"] < 50_000
+    assert report["triton"]["gpu"]["works"] and report["driver"]
+
+
+def test_measurements_are_kept_and_the_library_is_not_built(report: dict[str, Any]) -> None:
+    kept = json.loads((report["test_home"] / "machine.json").read_text())
+    assert kept[machine.fingerprint()]["copy_gbps"] == report["machine"]["copy_gbps"]
+    assert not report["library"]["exists"] and not (report["test_home"] / "skills.db").exists()
+
+
+def test_what_is_missing_is_a_finding(tmp_path: Path) -> None:
+    """No compiler and a home folder that cannot be made: both are reported, neither is an error."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "file").write_text("")
+    done = doctor("--json", home=tmp_path / "file" / "home", PATH=str(tmp_path / "bin"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert not found["compiler"]["works"] and found["compiler"]["error"] == "g++ not found"
+    assert not found["backends"]["cpp"]["works"] and "g++" in found["backends"]["cpp"]["error"]
+    assert found["saved"] is None
+    text = "\n".join(report_lines(found))
+    assert "measurements not kept" in text and "g++ not found" in text
+
+
+def test_the_report_for_people_says_it_all(report: dict[str, Any]) -> None:
+    text = "\n".join(report_lines(report))
+    for word in (machine.cpu_name(), "g++", "nvcc", "triton, interpreter", "backends", report["library"]["path"]):
+        assert word in text
+    assert "None" not in text
+
+
+def test_settings_lists_every_key(tmp_path: Path) -> None:
+    rows = json.loads(doctor("--settings", "--json", home=tmp_path).stdout)
+    plain = doctor("--settings", home=tmp_path).stdout
+    values = {row["key"]: row["default"] for row in rows}
+    dump = Config().model_dump(mode="json")
+    sections = {name: part for name, part in dump.items() if isinstance(part, dict)}
+    flat = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
+    assert values == {name: value for name, value in dump.items() if name not in sections} | flat
+    for row in rows:
+        assert row["key"] in plain and row["reason"] in plain

@@ -1,0 +1,74 @@
+"""Four sources in order of precedence; a wrong key or value is the user's error and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from dvk.config import Config, load
+from dvk.errors import UsageError
+
+
+def test_precedence(tmp_path: Path) -> None:
+    file = tmp_path / "dvk.toml"
+    file.write_text("seed = 1\n[judge]\nnum_seeds = 5\nsearch_pairs = 40\nclaim_pairs = 50\n")
+    config = load(file, ["judge.search_pairs=41", "judge.claim_pairs=51"], {"judge.claim_pairs": 52, "seed": None})
+    assert (config.seed, config.judge.num_seeds) == (1, 5)
+    assert (config.judge.search_pairs, config.judge.claim_pairs) == (41, 52)
+    assert config.limits == Config().limits
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["judge.no_such_key=1"],
+        ["nosection.key=1"],
+        ["judge.num_seeds=many"],
+        ["judge.num_seeds=0"],
+        ["judge.num_seeds"],
+        ["seed.deeper=1"],
+        ["judge=3"],
+        ["seed=1", "seed.deeper=1"],
+    ],
+)
+def test_bad_settings_are_the_users_to_fix(settings: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(settings=settings)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["judge = [", "unknown = 1", "[judge]\nnum_seeds = 'x'", "\x00"])
+def test_bad_files_are_the_users_to_fix(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "dvk.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError):
+        load(file)
+
+
+def test_a_missing_file_is_the_users_to_fix(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        load(tmp_path / "none.toml")
+
+
+def test_resolved_settings_reproduce_themselves() -> None:
+    config = load(settings=["seed=3", "optimize.budget_s=1.5"])
+    assert Config.model_validate(config.model_dump(mode="json")) == config
+
+
+def fields(section: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += fields(inner, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, field))
+    return found
+
+
+@pytest.mark.parametrize("key, field", fields(Config), ids=[key for key, _ in fields(Config)])
+def test_every_setting_gives_its_reason(key: str, field: Any) -> None:
+    assert field.description and len(field.description) > 15, f"{key} has no reason"

@@ -1,0 +1,143 @@
+"""README, CHANGELOG and constraints say what is so: every command is there and every example parses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from packaging.requirements import Requirement
+
+import dvk
+from dvk.cli import app
+
+TOP = Path(__file__).resolve().parent.parent
+README = (TOP / "README.md").read_text(encoding="utf-8")
+PROJECT = (TOP / "pyproject.toml").read_text(encoding="utf-8")
+ROOT: Any = typer.main.get_command(app)
+
+
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every runnable command below `command` with its full name, e.g. `dvk skills search`."""
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}")
+    else:
+        yield path, command
+
+
+COMMANDS = dict(commands(ROOT, "dvk"))
+
+
+def sh_blocks(text: str) -> list[list[str]]:
+    """The lines of each ```sh block, continuation lines joined."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    return [block.replace("\\\n", " ").strip().splitlines() for block in blocks]
+
+
+def dvk_lines() -> list[str]:
+    """Every `dvk …` command line that README shows, pipes and redirections cut off."""
+    lines = [part.strip() for block in sh_blocks(README) for line in block for part in line.split("&&")]
+    return [re.split(r"\s(?:\||>|#)\s?", line)[0] for line in lines if line.startswith("dvk ")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_readme(name: str) -> None:
+    assert re.search(rf"\b{name}\b", README)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{name}: `{parameter.name}` has no help"
+
+
+@pytest.mark.parametrize("line", dvk_lines())
+def test_every_command_line_in_readme_parses(line: str) -> None:
+    command, path = ROOT, "dvk"
+    words = shlex.split(line)[1:]
+    while hasattr(command, "commands"):
+        assert words and words[0] in command.commands, f"`{path}` has no command `{words[:1]}`"
+        command, path, words = command.commands[words[0]], f"{path} {words[0]}", words[1:]
+    command.make_context(path, words)
+
+
+def test_readme_shows_something_to_parse() -> None:
+    assert len(dvk_lines()) >= len(COMMANDS) // 2
+
+
+def test_exactly_two_set_up_commands() -> None:
+    section = re.search(r"^## Set up\n(.*?)^## ", README, re.M | re.S)
+    assert section
+    blocks = sh_blocks(section.group(1))
+    assert [len(block) for block in blocks] == [1, 1]
+    (first,), (second,) = blocks
+    assert "pip install -c constraints.txt -e " in first and re.search(r"&& dvk optimize \S+\.py( \S+)*$", first)
+    assert second.endswith('python -m pytest -q -m "not slow and not gpu"')
+
+
+def test_files_that_readme_names_exist() -> None:
+    links = set(re.findall(r"\]\((?!https?:)([^)#]+)\)", README))
+    named = links | set(re.findall(r"\bdata/tasks/[\w/]+\.py\b", README))
+    missing = [name for name in named if not (TOP / name).exists()]
+    assert named and not missing, missing
+
+
+def test_the_layout_in_readme_is_the_tree() -> None:
+    block = re.search(r"^## Layout\n.*?^```\n(.*?)^```", README, re.M | re.S)
+    assert block
+    named = set(re.findall(r"^  (\w+)/", block.group(1), re.M))
+    there = {path.parent.name for path in (TOP / "dvk").glob("*/__init__.py")}
+    assert named == there
+
+
+def test_changelog() -> None:
+    text = (TOP / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[?([^\]\s]+)", text, re.M)
+    assert headings[0] == "Unreleased"
+    assert re.search(r"^### (Added|Changed|Fixed|Removed)", text, re.M)
+
+
+def test_version_is_written_once() -> None:
+    assert 'path = "dvk/__init__.py"' in PROJECT and not re.search(r"^version\s*=", PROJECT, re.M)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dvk.__version__)
+
+
+# ---------------------------------------------------------------- constraints
+
+PINS = [
+    Requirement(line)
+    for line in (TOP / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if line.strip() and not line.startswith("#")
+]
+
+
+def declared() -> list[Requirement]:
+    blocks = re.findall(r"^(?:dependencies|dev) = \[(.*?)^\]", PROJECT, re.M | re.S)
+    return [Requirement(text) for block in blocks for text in re.findall(r'^\s+"(.*)",$', block, re.M)]
+
+
+def test_constraints_are_exact() -> None:
+    for pin in PINS:
+        assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), pin
+    assert "triton" not in {pin.name for pin in PINS}, "each torch build for GPUs wants its own triton"
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_dependency_is_pinned_once_on_every_python(version: str) -> None:
+    env = {"python_version": version, "python_full_version": f"{version}.1"}
+    active = [pin for pin in PINS if pin.marker is None or pin.marker.evaluate(env)]
+    names = [pin.name for pin in active]
+    assert len(names) == len(set(names)), "pinned twice"
+    by_name = {pin.name: next(iter(pin.specifier)).version for pin in active}
+    for requirement in declared():
+        if requirement.name != "triton" and (requirement.marker is None or requirement.marker.evaluate(env)):
+            pinned = by_name.get(requirement.name)
+            assert pinned is not None, f"{requirement.name} is not pinned"
+            assert requirement.specifier.contains(pinned), f"{requirement} does not admit {pinned}"

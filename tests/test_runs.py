@@ -1,0 +1,194 @@
+"""A run folder survives kills, refuses to be shared, and can be gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.config import Config, load
+from dvk.errors import RunFolderError
+from dvk.records import TensorSpec
+from dvk.runs import RunFolder
+
+RECORD = TensorSpec(name="x", dtype="float32", shape=(2,), strides=(1,))
+
+
+def start(path: Path | None, **changes: Any) -> RunFolder:
+    given: dict[str, Any] = dict(command="optimize", name="relu", argv=["dvk", "a b"], config=Config(), resume=False)
+    return RunFolder.open(path, **(given | changes))
+
+
+def manifest(run: RunFolder) -> dict[str, Any]:
+    return dict(json.loads((run.path / "run.json").read_text()))
+
+
+def test_a_new_run_explains_itself(tmp_path: Path) -> None:
+    run = start(tmp_path / "deep" / "run", config=load(settings=["seed=7"]))
+    facts = manifest(run)
+    assert facts["status"] == "running" and facts["argv"] == "dvk 'a b'"
+    assert facts["config"]["seed"] == 7 and facts["versions"]["torch"] and facts["machine"]
+    run.finish("done")
+    assert manifest(run)["status"] == "done" and manifest(run)["ended"] and run.finished
+
+
+def test_the_default_place_is_new_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [start(None, name="../odd name:Net").path for _ in range(3)]
+    assert len(set(paths)) == 3 and {path.parent for path in paths} == {Path("runs")}
+
+
+def test_a_used_folder_is_refused_without_resume(tmp_path: Path) -> None:
+    start(tmp_path / "run").close()
+    with pytest.raises(RunFolderError) as caught:
+        start(tmp_path / "run")
+    assert "--resume" in caught.value.hint
+
+
+def test_resume_starts_continues_and_leaves_a_finished_run_alone(tmp_path: Path) -> None:
+    run = start(tmp_path / "run", resume=True)
+    run.append("turns.jsonl", {"n": 1})
+    run.close()
+    run = start(tmp_path / "run", resume=True, argv=["dvk", "again"])
+    assert not run.finished and run.read("turns.jsonl") == [{"n": 1}]
+    assert [entry["argv"] for entry in manifest(run)["resumed"]] == ["dvk again"]
+    run.finish("done")
+    before = (run.path / "run.json").read_bytes()
+    assert start(tmp_path / "run", resume=True).finished
+    assert (run.path / "run.json").read_bytes() == before
+
+
+def test_a_failed_run_can_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), start(tmp_path / "run") as run:
+        raise ZeroDivisionError
+    assert manifest(run)["status"] == "failed"
+    run = start(tmp_path / "run", resume=True)
+    assert not run.finished and manifest(run)["status"] == "running"
+
+
+def test_resume_without_a_path_takes_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = start(None, name="relu-b")
+    mine = start(None)
+    for run in (other, mine):
+        run.close()
+    assert start(None, resume=True).path == mine.path
+    assert start(None, name="unseen", resume=True).path not in (other.path, mine.path)
+
+
+@pytest.mark.parametrize("changes", [{"name": "gelu"}, {"command": "verify"}])
+def test_another_run_is_never_written_into(tmp_path: Path, changes: dict[str, str]) -> None:
+    start(tmp_path / "run").close()
+    with pytest.raises(RunFolderError, match="another run"):
+        start(tmp_path / "run", resume=True, **changes)
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    for resume in (False, True):
+        with pytest.raises(RunFolderError):
+            start(tmp_path, resume=resume)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_what_cannot_be_a_folder_is_the_users_to_fix(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(RunFolderError):
+            start(path)
+
+
+def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
+    start(tmp_path / "run").close()
+    (tmp_path / "run" / "run.json").write_text("[1]")
+    with pytest.raises(RunFolderError, match="damaged"):
+        start(tmp_path / "run", resume=True)
+
+
+def test_records_of_both_kinds_come_back(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    run.append("episodes/a.jsonl", RECORD)
+    run.append("episodes/a.jsonl", {"text": "line\nbreak \u2028 ünï", "loss": float("nan"), "path": Path("a/b")})
+    first, second = run.read("episodes/a.jsonl")
+    assert TensorSpec.model_validate(first) == RECORD
+    assert second == {"text": "line\nbreak \u2028 ünï", "loss": None, "path": "a/b"}
+    assert run.read("none.jsonl") == []
+
+
+@pytest.mark.parametrize("torn", [b'{"n": 2', b'{"n": 2}', b"x" * 200_000])
+def test_a_torn_last_line_is_dropped_and_not_continued(tmp_path: Path, torn: bytes) -> None:
+    run = start(tmp_path / "run")
+    run.append("turns.jsonl", {"n": 1})
+    with (run.path / "turns.jsonl").open("ab") as file:
+        file.write(torn)
+    assert run.read("turns.jsonl") == [{"n": 1}]
+    run.append("turns.jsonl", {"n": 3})
+    assert run.read("turns.jsonl") == [{"n": 1}, {"n": 3}]
+
+
+def test_a_file_that_is_one_torn_line_starts_anew(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    (run.path / "turns.jsonl").write_bytes(b"x" * 70_000)
+    run.append("turns.jsonl", {"n": 1})
+    assert run.read("turns.jsonl") == [{"n": 1}]
+
+
+def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    (run.path / "turns.jsonl").write_text('{"n": 1}\nnot json\n{"n": 3}\n')
+    with pytest.raises(RunFolderError, match="line 2"):
+        run.read("turns.jsonl")
+
+
+def test_text_is_replaced_whole(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    assert run.write_text("best.py", "one\n").read_text() == "one\n"
+    run.write_text("best.py", "two\n")
+    assert (run.path / "best.py").read_text() == "two\n"
+    assert not list(run.path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["../outside.jsonl", "/tmp/outside.jsonl", "a/../../outside.jsonl"])
+def test_nothing_is_written_outside(tmp_path: Path, name: str) -> None:
+    run = start(tmp_path / "run")
+    with pytest.raises(ValueError, match="outside"):
+        run.append(name, {})
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dvk.config import Config
+from dvk.runs import RunFolder
+run = RunFolder.open(Path(sys.argv[1]), command="optimize", name="relu", argv=[], config=Config(), resume=True)
+number = 0
+while True:
+    run.append("turns.jsonl", {"n": number, "text": "x" * 5000})
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_kill_loses_nothing_that_was_appended(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    with pytest.raises(RunFolderError, match="another process"):
+        start(path, resume=True)
+    time.sleep(0.2)
+    os.kill(writer.pid, signal.SIGKILL)
+    said = [int(line) for line in writer.stdout.read().split()]
+    writer.wait()
+    run = start(path, resume=True)
+    numbers = [record["n"] for record in run.read("turns.jsonl")]
+    assert numbers == list(range(len(numbers))) and len(numbers) > said[-1]
+    run.append("turns.jsonl", {"n": -1})
+    assert run.read("turns.jsonl")[-1] == {"n": -1}
