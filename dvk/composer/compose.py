@@ -131,3 +131,12 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
         count = len(kernel.inputs) + len(kernel.outputs)
         load += [f"    {name} = library.{kernel.name}", f"    {name}.argtypes, {name}.restype = [ctypes.c_void_p] * {count}, None"]
     return text, load
+
+
+def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:
+    """The schedule recipes a kernel's schedule amounts to, by the names skills use."""
+    if kernel.family == "pointwise":
+        return {"vectorize"}
+    if backend == "cpp":
+        return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}
+    return {str(schedule.get("recipe", "looped_row"))}

@@ -49,7 +49,7 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
     last = max((i.stage for i in kernel.instrs), default=0)
     for number, buffer in enumerate(kernel.inputs):
         prim = buffer.prim
-        if prim.kind != "extern" or prim.op.split(".")[1] not in FRESH or prim in outputs:
+        if prim.kind != "extern" or prim.op.removeprefix("aten.").split(".")[0] not in FRESH or prim in outputs:
             continue
         readers = {id(u) for u in part.users[prim]}
         inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}

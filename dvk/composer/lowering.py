@@ -36,9 +36,11 @@ class Lowering:
     values: dict[str, Any] = field(default_factory=dict)
     order: list[Prim] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
+    _pieces: dict[View, View] = field(default_factory=dict)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
+        operands = tuple(self.pushed(o) if isinstance(o, View) else o for o in operands)
         views = [o for o in operands if isinstance(o, View)]
         shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
         compute = compute or _compute_type([v.dtype for v in views])
@@ -49,6 +51,7 @@ class Lowering:
 
     def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None) -> View:
         """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
+        operand = self.pushed(operand)
         rank = len(operand.shape)
         dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
         shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
@@ -56,6 +59,24 @@ class Lowering:
         prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim})
         self.order.append(prim)
         return View(prim)
+
+    def pushed(self, view: View) -> View:
+        """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+        if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in ("slice", "select") for s in view.steps):
+            return view
+        if view not in self._pieces:
+            operands: list[Operand] = []
+            for operand in view.base.operands:
+                if isinstance(operand, View):
+                    piece = operand.then("expand", view.base.shape, view.base.shape)
+                    for step in view.steps:
+                        piece = piece.then(step.method, step.args, step.after)
+                    operand = piece
+                operands.append(operand)
+            attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
+            self._pieces[view] = self.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
+                                         compute=view.base.attrs["compute"], **attrs)
+        return self._pieces[view]
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""

@@ -193,7 +193,7 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
         return x if source.strides == node.strides else None
     if node.dtype == "bool":
         return low.pw("ne", x, 0)
-    return low.pw("cast", x, dtype=node.dtype, compute=node.dtype)
+    return low.pw("cast", x, dtype=node.dtype, compute=register_type(node.dtype))
 
 
 @rule("gelu")

@@ -7,32 +7,46 @@ hold anything: reductions replace them by their identity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
+from dvk.composer.triton_online import rescaled, softmax_pair, step
 from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
 from dvk.composer.triton_tile import Axis, Tile, needs_int64
+
+
+@dataclass(frozen=True)
+class Function:
+    """One Triton function and how it is launched."""
+
+    name: str
+    text: str
+    params: tuple[str, ...]
+    """`a…` inputs, `o…` outputs, `part_…` buffers of partial results."""
+    grid: int
+    warps: int
 
 
 class Writer:
     """State while one function is written."""
 
-    def __init__(self, kernel: Kernel, axes: list[Axis], inplace: Mapping[int, int] | None = None):
+    def __init__(self, kernel: Kernel, axes: list[Axis], online: bool = False):
         self.k = kernel
         self.tile = Tile(axes, needs_int64(kernel))
-        self.inplace = dict(inplace or {})
+        self.pair = softmax_pair(kernel) if online else None
         self.params: set[str] = set()
-        self.row = next((a for a in axes if a.name == "r"), None)
         self._axes: dict[int, list[Axis]] = {}
 
-    def source(self, name: str, extra: Iterable[str] = ()) -> str:
-        """The finished function; `extra` are pointer parameters beyond the kernel's own."""
+    def source(self, name: str, extra: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
+        """The finished function and its parameters; `extra` are pointers beyond the kernel's own."""
         params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
         params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
-        head = f"@triton.jit\ndef {name}({', '.join([*params, *extra])}):"
-        return "\n".join([head, *self.tile.lines])
+        params += extra
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(params)}):", *self.tile.lines]), tuple(params)
 
     # -------------------------------------------------------------- registers
 
@@ -137,15 +151,29 @@ class Writer:
         sign = "-" if reduce.op == "reduce_min" else ""
         return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
 
-    def accumulate(self, reduce: Instr, mask: str) -> str:
-        """Source of the lane-wise accumulator after one more tile."""
-        acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
-        if reduce.op == "reduce_sum":
-            return f"{acc} + {value}"
-        if reduce.op == "reduce_prod":
-            return f"{acc} * {value}"
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
-        return f"tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})"
+    def accumulate(self, reduces: list[Instr], mask: str) -> None:
+        """Take one more tile into the lane-wise accumulators."""
+        for reduce in reduces:
+            acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
+            if self.pair is not None and reduce in self.pair:
+                if reduce is self.pair[0]:
+                    for line in step(reduce.id, self.pair[1].id, self.arg(reduce.args[0], reduce.type), mask):
+                        self.tile.put(line)
+            elif reduce.op == "reduce_sum":
+                self.tile.put(f"{acc} += {value}")
+            elif reduce.op == "reduce_prod":
+                self.tile.put(f"{acc} *= {value}")
+            else:
+                nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
+                self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
+
+    def finish(self, reduce: Instr, prefix: str = "acc") -> None:
+        """The reduction's value from lane-wise partial ones."""
+        partial = f"{prefix}{reduce.id}"
+        if self.pair is not None and reduce is self.pair[1]:
+            top = self.pair[0].id
+            partial = rescaled(top, partial, f"{prefix}{top}")
+        self.tile.put(f"v{reduce.id} = {self.fold(reduce, partial)}")
 
     # -------------------------------------------------------------- what a pass needs
 
@@ -161,48 +189,48 @@ class Writer:
             seen.add(instr.id)
             if self.k.is_row_value(instr) is row_level:
                 needed.add(instr.id)
-            if row_level and instr.op.startswith("reduce_") and not self.is_constant(instr):
+            if row_level and self.pair is not None and instr is self.pair[1]:
+                pending.append(self.pair[0].id)
+            if self.k.is_row_value(instr) and (not row_level or (instr.op.startswith("reduce_") and not self.is_constant(instr))):
                 continue
             pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]
 
     def looped_reduces(self, stage: int) -> list[Instr]:
-        """Reductions whose operands are complete at `stage`."""
-        return [i for i in self.k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self.is_constant(i)]
+        """Reductions that the pass of `stage` accumulates."""
+        found = []
+        for instr in self.k.instrs:
+            if instr.op.startswith("reduce_") and not self.is_constant(instr):
+                leader = self.pair[0] if self.pair is not None and instr is self.pair[1] else instr
+                if leader.stage == stage + 1:
+                    found.append(instr)
+        return found
 
     def element_stores(self, stage: int) -> list[Store]:
-        """Stores made in the pass of `stage`; one that overwrites an input waits for the last pass that may read it."""
-        passes = [s for s in range(self.k.num_stages) if self.looped_reduces(s) or any(
-            self.k.instrs[t.value].stage == s and not self.k.is_row_value(self.k.instrs[t.value]) for t in self.k.stores)]
-        found = []
-        for store in self.k.stores:
-            instr = self.k.instrs[store.value]
-            if not self.k.is_row_value(instr) and stage == (max(passes) if store.buffer in self.inplace else instr.stage):
-                found.append(store)
-        return found
+        """Stores made in the pass of `stage`."""
+        values = [(s, self.k.instrs[s.value]) for s in self.k.stores]
+        return [s for s, value in values if not self.k.is_row_value(value) and value.stage == stage]
 
     def row_stores(self) -> list[Store]:
         return [s for s in self.k.stores if self.k.is_row_value(self.k.instrs[s.value])]
 
 
-def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> str:
+def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     """All instructions once, all stores at the end."""
     writer = Writer(kernel, axes)
-    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in axes])
-    for axis in axes:
-        writer.tile.place(axis, digits[f"{axis.name}id"])
+    _place(writer, axes)
     for instr in kernel.instrs:
         writer.emit(instr, schedule.get("policy", ""))
     for store in kernel.stores:
         writer.store(store)
-    return writer.source(kernel.name)
+    return _function(writer, schedule, axes)
 
 
-def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> str:
+def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     """The whole row in registers: every input is read once."""
     writer = Writer(kernel, axes)
-    _place_rows(writer, axes)
-    row = axes[-1]
+    *rows, row = axes
+    _place(writer, rows)
     writer.tile.define(row, "0")
     mask = writer.tile.mask([row])
     for instr in kernel.instrs:
@@ -212,69 +240,73 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
             writer.constant_reduce(instr)
         else:
             operand = writer.masked_operand(instr, mask)
-            if not mask and instr.op == "reduce_prod":
-                operand = f"{operand} * tl.full({writer.tile.shape([row])}, 1.0, {TYPES[instr.type]})"
+            if instr.op == "reduce_prod" and not mask:
+                # The operand may be constant along the row; a product needs all of its copies.
+                operand = f"{operand} * tl.full({writer.tile.shape([row])}, 1, {TYPES[instr.type]})"
             writer.tile.put(f"v{instr.id} = {writer.fold(instr, operand)}")
     for store in kernel.stores:
         writer.store(store)
-    return writer.source(kernel.name)
+    return _function(writer, schedule, rows)
 
 
-def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], inplace: Mapping[int, int]) -> str:
+def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     """One pass over the row a stage, with lane-wise accumulators."""
-    writer = Writer(kernel, axes, inplace)
-    _place_rows(writer, axes)
-    row = axes[-1]
-    stages = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
+    writer = Writer(kernel, axes, online=bool(schedule.get("online")))
+    *rows, row = axes
+    _place(writer, rows)
+    passes = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
     done: set[int] = set()
     for stage in range(kernel.num_stages):
         for instr in kernel.instrs:
-            if kernel.is_row_value(instr) and instr.id not in done and instr.stage <= stage:
-                if instr.op.startswith("reduce_"):
-                    if writer.is_constant(instr):
-                        writer.constant_reduce(instr)
-                        done.add(instr.id)
-                else:
-                    writer.emit(instr)
-                    done.add(instr.id)
-        if stage in stages:
+            if not kernel.is_row_value(instr) or instr.id in done or instr.stage > stage:
+                continue
+            if not instr.op.startswith("reduce_"):
+                writer.emit(instr)
+            elif writer.is_constant(instr):
+                writer.constant_reduce(instr)
+            done.add(instr.id)
+        if stage in passes:
             # What a later pass reads again should stay in L2; the last reader lets go of it.
-            policy = "" if not schedule.get("evict") or len(stages) == 1 else "evict_first" if stage == stages[-1] else "evict_last"
+            hints = schedule.get("evict") and len(passes) > 1
+            policy = "" if not hints else "evict_first" if stage == passes[-1] else "evict_last"
             row_pass(writer, stage, row, "0", row.size, policy)
-            for reduce in writer.looped_reduces(stage):
-                writer.tile.put(f"v{reduce.id} = {writer.fold(reduce, f'acc{reduce.id}')}")
-                done.add(reduce.id)
     for store in writer.row_stores():
         writer.store(store)
-    return writer.source(kernel.name)
+    return _function(writer, schedule, rows)
 
 
 def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, policy: str = "") -> None:
-    """Accumulate and store over `length` elements of the row from `start`; leaves `acc…` behind."""
+    """Reduce and store over `length` elements of the row from `start`."""
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     operands = [a.id for r in reduces for a in r.args if isinstance(a, Ref)]
+    if writer.pair is not None and writer.pair[1] in reduces:
+        operands = [o for o in operands if Ref(o) not in writer.pair[1].args]
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
     loop = length > row.block
     if loop:
         tile.enter(f"for r0 in range(0, {length}, {row.block}):")
-    base = "r0" if loop and start == "0" else f"{start} + r0" if loop else start
+    base = start if not loop else "r0" if start == "0" else f"{start} + r0"
     tile.define(row, base)
     for instr in writer.closure([*operands, *(s.value for s in stores)], row_level=False):
         writer.emit(instr, policy)
-    mask = tile.mask([row])
-    for reduce in reduces:
-        tile.put(f"acc{reduce.id} = {writer.accumulate(reduce, mask)}")
+    writer.accumulate(reduces, tile.mask([row]))
     for store in stores:
         writer.store(store)
     if loop:
         tile.leave()
+    for reduce in reduces:
+        writer.finish(reduce)
 
 
-def _place_rows(writer: Writer, axes: list[Axis]) -> None:
-    rows = axes[:-1]
-    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in rows])
-    for axis in rows:
+def _place(writer: Writer, axes: list[Axis]) -> None:
+    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in axes])
+    for axis in axes:
         writer.tile.place(axis, digits[f"{axis.name}id"])
+
+
+def _function(writer: Writer, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    grid = math.prod(a.blocks for a in axes)
+    return Function(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])

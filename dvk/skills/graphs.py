@@ -23,46 +23,48 @@ _POINTWISE = "elementwise"
 _WORDS = {
     # matrix products
     "addmm": "linear matmul epilogue", "mm": "matmul", "bmm": "matmul batched", "baddbmm": "matmul batched epilogue",
-    "linear": "linear matmul", "matmul": "matmul", "einsum": "matmul", "addmv": "matmul", "mv": "matmul", "dot": "matmul reduction",
+    "linear": "matmul", "matmul": "", "einsum": "matmul", "addmv": "matmul", "mv": "matmul", "dot": "matmul reduction",
     # convolutions
-    "convolution": "conv2d conv convolution", "conv1d": "conv convolution", "conv2d": "conv convolution channels_last",
+    "convolution": "conv2d conv", "conv1d": "conv convolution", "conv2d": "conv convolution channels_last",
     "conv3d": "conv convolution", "conv_transpose2d": "conv transposed convolution",
     # rows and reductions
-    "softmax": "softmax row", "log_softmax": "log_softmax softmax logsumexp row", "logsumexp": "logsumexp softmax reduction",
-    "layer_norm": "layer_norm normalization row", "rms_norm": "rms_norm normalization row",
-    "group_norm": "group_norm normalization", "instance_norm": "instance_norm normalization",
-    "batch_norm": "batch_norm normalization fold",
-    "sum": "sum reduction", "mean": "mean reduction", "amax": "max reduction", "amin": "min reduction",
-    "max": "max reduction", "min": "min reduction", "prod": "prod reduction", "norm": "norm reduction",
-    "linalg_vector_norm": "vector_norm norm reduction", "var": "var variance reduction", "std": "std variance reduction",
-    "var_mean": "var_mean variance normalization", "argmax": "argmax reduction", "argmin": "argmin reduction",
-    "any": "any reduction", "all": "all reduction", "cumsum": "cumsum scan", "cumprod": "cumprod scan", "topk": "topk sort",
+    "softmax": "row", "log_softmax": "softmax logsumexp row", "logsumexp": "softmax reduction",
+    "layer_norm": "normalization row", "rms_norm": "normalization row",
+    "group_norm": "normalization", "instance_norm": "normalization",
+    "batch_norm": "normalization fold",
+    "sum": "reduction", "mean": "reduction", "amax": "max reduction", "amin": "min reduction",
+    "max": "reduction", "min": "reduction", "prod": "reduction", "norm": "reduction",
+    "linalg_vector_norm": "vector_norm norm reduction", "var": "variance reduction", "std": "variance reduction",
+    "var_mean": "variance normalization", "argmax": "reduction", "argmin": "reduction",
+    "any": "reduction", "all": "reduction", "cumsum": "scan", "cumprod": "scan", "topk": "sort",
     # attention and losses
-    "scaled_dot_product_attention": "attention softmax scaled_dot_product_attention",
-    "dot_product_attention": "attention softmax scaled_dot_product_attention",
-    "nll_loss": "cross_entropy nll_loss loss", "nll_loss2d": "cross_entropy nll_loss loss",
-    "cross_entropy_loss": "cross_entropy loss", "mse_loss": "mse_loss loss reduction", "l1_loss": "l1_loss loss reduction",
-    "smooth_l1_loss": "smooth_l1_loss loss reduction", "huber_loss": "huber_loss loss reduction", "kl_div": "kl_div loss reduction",
-    "binary_cross_entropy": "binary_cross_entropy loss", "binary_cross_entropy_with_logits": "binary_cross_entropy loss",
+    "scaled_dot_product_attention": "attention softmax",
+    "nll_loss": "cross_entropy loss", "nll_loss2d": "cross_entropy nll_loss loss",
+    "cross_entropy_loss": "cross_entropy loss", "mse_loss": "loss reduction", "l1_loss": "loss reduction",
+    "smooth_l1_loss": "loss reduction", "huber_loss": "loss reduction", "kl_div": "loss reduction",
+    "binary_cross_entropy": "loss", "binary_cross_entropy_with_logits": "binary_cross_entropy loss",
     # elementwise
-    **{op: f"{op} activation {_POINTWISE}" for op in (
+    **{op: f"activation {_POINTWISE}" for op in (
         "relu", "gelu", "silu", "sigmoid", "tanh", "mish", "elu", "celu", "selu", "leaky_relu", "hardtanh", "hardswish",
         "hardsigmoid", "softplus", "relu6", "prelu", "log_sigmoid", "glu")},
-    **{op: f"{op} {_POINTWISE}" for op in (
+    **{op: _POINTWISE for op in (
         "add", "sub", "rsub", "mul", "div", "pow", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "sin", "cos", "maximum",
         "minimum", "clamp", "clamp_min", "clamp_max", "where", "lerp", "addcmul", "addcdiv", "reciprocal", "square", "sign",
         "round", "floor", "masked_fill", "gt", "lt", "ge", "le", "eq", "ne", "logical_and", "logical_not")},
     "to": "cast", "to_copy": "cast", "convert_element_type": "cast",
-    "dropout": "dropout random mask", "bernoulli": "dropout random mask",
+    "dropout": "random mask", "bernoulli": "dropout random mask",
     # data movement
-    "cat": "cat concat", "stack": "stack concat", "embedding": "embedding gather", "gather": "gather index", "index": "gather index",
-    "index_select": "gather index", "scatter": "scatter index", "scatter_add": "scatter atomics", "index_add": "scatter atomics",
-    "transpose": "transpose strided", "permute": "transpose strided", "t": "transpose", "contiguous": "contiguous strided",
-    "clone": "copy contiguous", "pad": "padding", "constant_pad_nd": "padding", "roll": "roll",
-    "max_pool2d": "max_pool2d pooling", "max_pool2d_with_indices": "max_pool2d pooling", "avg_pool2d": "avg_pool2d pooling",
-    "adaptive_avg_pool2d": "adaptive_avg_pool2d pooling", "upsample_nearest2d": "upsample interpolate",
+    "cat": "concat", "stack": "concat", "embedding": "gather", "gather": "index", "index": "gather",
+    "index_select": "gather index", "scatter": "index", "scatter_add": "scatter atomics", "index_add": "scatter atomics",
+    "transpose": "strided", "permute": "transpose strided", "t": "transpose", "contiguous": "strided",
+    "clone": "copy contiguous", "pad": "padding", "constant_pad_nd": "padding", "roll": "",
+    "max_pool2d": "pooling", "max_pool2d_with_indices": "max_pool2d pooling", "avg_pool2d": "pooling",
+    "adaptive_avg_pool2d": "pooling", "upsample_nearest2d": "upsample interpolate",
     "upsample_bilinear2d": "upsample interpolate",
 }  # fmt: skip
+"""What to ask for besides the operator's own name."""
+_ENGLISH = {"t", "to", "any", "all", "where", "eq", "ge", "gt", "le", "lt", "ne"}
+"""Operators whose names, as words, mean nothing in a text."""
 _SILENT = {"view", "reshape", "_unsafe_view", "expand", "unsqueeze", "squeeze", "detach", "alias", "getitem", "slice", "select", "flatten"}
 """Operators that move nothing: no skill is about them."""
 _DTYPES = {"float16": "float16 fp16 half", "bfloat16": "bfloat16 bf16 half", "float64": "float64 double", "int8": "int8 quantization",
@@ -87,7 +89,8 @@ def graph_words(listing: str) -> list[str]:
             continue
         operator = _plain(match["op"])
         if operator not in _SILENT:
-            words.update(dict.fromkeys(_WORDS.get(operator, operator).split()))
+            own = "" if operator in _ENGLISH else operator
+            words.update(dict.fromkeys(f"{own} {_WORDS.get(operator, '')}".split()))
         words.update(dict.fromkeys(_DTYPES.get(match["dtype"], "").split()))
     return list(words)
 
@@ -97,7 +100,6 @@ def _plain(op: str) -> str:
     parts = re.split(r"\.|::", op)
     name = parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims", "torchvision") else parts[0]
     plain = _TAIL.sub("", _WRAPPING.sub("", name).rstrip("_"))
-    for known in ("dot_product_attention", "batch_norm"):
-        if known in plain:
-            return known
-    return plain or name
+    if "dot_product" in plain and "attention" in plain:  # one operator a kernel that may serve it
+        return "scaled_dot_product_attention"
+    return "batch_norm" if "batch_norm" in plain else plain or name

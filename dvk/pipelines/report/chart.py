@@ -15,7 +15,7 @@ from dvk.pipelines.report.units import many, show_s
 from dvk.records import show_ratio
 
 WIDTH, HEIGHT = 800, 360
-LEFT, RIGHT, TOP, BOTTOM = 50, 712, 18, 310
+LEFT, RIGHT, TOP, BOTTOM = 50, 700, 18, 310
 LINE = 14
 """Height of a line of text."""
 LOG_RANGE = 4.0

@@ -18,7 +18,7 @@ from dvk.records import show_ratio
 
 WIDEST = 60
 """Columns a table cell may take; longer text is cut, the page has it all."""
-ACTIVE = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_(?=\S.*_)|(?<=\S)_(?!\w)|^[#>+-](?= )|^\d+(?=\.\s)")
+ACTIVE = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_(?=\S.*_)|(?<=\S)_(?!\w)|^[#>+-](?= )")
 """Characters that Markdown acts on, where it does: a bracket alone or an underscore inside a word is text."""
 BAR = 40
 """Columns of the longest bar."""
@@ -39,7 +39,7 @@ def render(story: Story) -> str:
 def line(text: str) -> str:
     """Foreign text as one line that Markdown shows as it is."""
     text = " ".join(plain(text).split()).replace("&", "&amp;").replace("<", "&lt;")
-    return ACTIVE.sub(r"\\\g<0>", text)
+    return re.sub(r"^(\d+)([.)])(?=\s)", r"\1\\\2", ACTIVE.sub(r"\\\g<0>", text))
 
 
 def table(head: list[str], rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:

@@ -6,7 +6,7 @@ CSS = """
 :root {
   color-scheme: light dark;
   --paper: #fcfbf8; --ink: #202225; --soft: #62666b; --rule: #e3e0d8; --fill: #f4f2ec;
-  --accent: #275a84; --wrong: #a04a36; --quiet: #8d9296;
+  --accent: #275a84; --wrong: #a04a36; --quiet: #84898e;
   --c: #6b6f73; --k: #275a84; --s: #4c6b2f; --n: #8a5a16; --d: #6a3f78;
   --serif: Charter, "Bitstream Charter", "Sitka Text", Cambria, "Noto Serif", Georgia, serif;
   --sans: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif;

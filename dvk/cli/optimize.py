@@ -1,0 +1,65 @@
+"""`dvk optimize`: find a faster drop-in for one module."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="The file to make faster: model.py, or model.py:Name.")],
+    inputs: Annotated[list[str] | None, typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".')] = None,
+    init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
+    eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
+    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
+    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, composer, random, or path/to/file.py:function.")] = "auto",
+    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="Seconds the search may take, confirmation excluded.")] = None,
+    library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+) -> None:
+    """Search for the fastest kernels that survive verification; exit 1 when nothing is faster."""
+    from dvk import config as configuration
+    from dvk.errors import UsageError
+    from dvk.pipelines.optimize import Request, optimize
+
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    unknown = [b for b in baseline or [] if b not in ("eager", "compile")]
+    if unknown:
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
+    merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s})
+    request = Request(model, tuple(inputs or ()), tuple(init or ()), eval_mode, dtype, device, backend, strategy, tuple(baseline or ()),
+                      library, out, resume, tuple(sys.argv), quiet=False)
+    summary = optimize(request, merged)
+    print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
+    if summary["status"] != "faster":
+        raise typer.Exit(1)
+
+
+def lines(summary: dict[str, object]) -> list[str]:
+    """The outcome for people."""
+    run = summary["run"]
+    if summary["status"] != "faster":
+        what = {"no_speedup": "nothing faster was found", "failed": "no candidate was correct"}[str(summary["status"])]
+        return [f"{what}: {summary['reason']}", f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
+                f"report: {run}/report.html"]
+    found = [f"{summary['speedup']:.2f}× faster than eager [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}]: {summary['title']}"]
+    baselines = summary["baselines"]
+    assert isinstance(baselines, dict)
+    found += [f"{b['speedup']:.2f}× over torch.{name} [{b['lo']:.2f}, {b['hi']:.2f}]" for name, b in baselines.items() if name != "eager" and b]
+    skills = summary["skills"]
+    assert isinstance(skills, list)
+    if skills:
+        found.append(f"skills: {', '.join(skills)}")
+    return [*found, f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model))", f"report:  {run}/report.html"]

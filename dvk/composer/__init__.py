@@ -1,0 +1,11 @@
+"""The offline kernel writer: captures a module, fuses its operators, renders C++ or Triton.
+
+`capture` records the operator graph, `fuse` partitions it under named recipes, `compose` writes a
+whole drop-in for a `Plan`. Every module composes: operators without a rule stay PyTorch calls.
+"""
+
+from dvk.composer.capture import CannotCompose, Captured, capture
+from dvk.composer.compose import Composition, Plan, compose, fuse, renderer, write
+from dvk.composer.recipes import RECIPES, applicable
+
+__all__ = ["RECIPES", "CannotCompose", "Captured", "Composition", "Plan", "applicable", "capture", "compose", "fuse", "renderer", "write"]

@@ -1,0 +1,100 @@
+"""The composer's own search: structure first, then one kernel's schedule at a time.
+
+Skills steer it. The recipes of the skills that retrieval ranks for the task are proposed in their
+order, the remaining applicable ones after them; each is kept if it measured faster. Then every
+kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dvk.composer import Plan, applicable, fuse, renderer, write
+from dvk.composer.compose import schedule_recipes
+from dvk.composer.recipes import RECIPES
+from dvk.records import Candidate, Verdict
+from dvk.search import Problem, Proposals
+
+MEASURED = ("channels_last", "cuda_graph", "inplace_epilogue")
+"""Recipes that may well lose: tried against the best so far. The others always save work."""
+BETTER = 1.005
+"""A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
+
+
+class Planner:
+    """Writes candidates for plans and remembers which skills stand behind a recipe."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend)
+        ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
+        self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
+
+    def candidate(self, plan: Plan, title: str) -> Candidate:
+        """The drop-in that executes `plan`, with the skills whose recipes it uses."""
+        problem = self.problem
+        composition = fuse(problem.task, problem.captured, plan.recipes)
+        made = write(problem.task, problem.captured, composition, plan, problem.backend, title=title)
+        used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
+        for kernel in composition.ordered:
+            used |= schedule_recipes(kernel, made.schedule[kernel.name], problem.backend)
+        used &= set(self.order)
+        behind = tuple(s.name for s in problem.skills if s.recipe in used)
+        return made.model_copy(update={"skills": behind, "recipes": tuple(r for r in self.order if r in used)})
+
+    def structures(self) -> list[tuple[Plan, str]]:
+        """The plain fusion first, then each recipe that has to prove itself."""
+        always = tuple(r for r in self.order if r not in MEASURED)
+        plans = [(Plan(always), "fused" if always else "as it is")]
+        plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED]
+        return plans
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    planner = Planner(problem)
+    structures = planner.structures()
+    verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
+    if structures:
+        base = speed(verdicts[0])
+        gains = [(s / base if base else s, plan) for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True) if (s := speed(v))]
+        helpful = [plan.recipes[-1] for gain, plan in sorted(gains, key=lambda g: -g[0]) if gain > BETTER]
+        best, best_speed = structures[0][0], base
+        if helpful:
+            joint = Plan((*structures[0][0].recipes, *helpful))
+            single = max(gains, key=lambda g: g[0])
+            best, best_speed = single[1], single[0] * (base or 1.0)
+            if len(helpful) > 1:
+                (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
+                if (s := speed(verdict)) and s > best_speed:
+                    best, best_speed = joint, s
+        yield from tune(planner, best, best_speed)
+
+
+def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
+    """Coordinate descent over the kernels' schedules."""
+    problem = planner.problem
+    render = renderer(problem.backend)
+    kernels = fuse(problem.task, problem.captured, plan.recipes).ordered
+    for kernel in sorted(kernels, key=lambda k: -k.num_bytes):
+        current = plan.schedules.get(kernel.name) or render.default_schedule(kernel)
+        options = [o for o in render.schedules(kernel) if o != current]
+        plans = [Plan(plan.recipes, {**plan.schedules, kernel.name: option}) for option in options]
+        titles = [f"{kernel.name}: {differences(current, option)}" for option in options]
+        verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
+        for option_plan, verdict in zip(plans, verdicts, strict=True):
+            if speed(verdict) > best * BETTER:
+                plan, best = option_plan, speed(verdict)
+
+
+def speed(verdict: Verdict | None) -> float:
+    """Speedup of a timed verdict, 0 for anything else."""
+    return verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What a schedule changes, for people."""
+    keys: Iterable[str] = dict.fromkeys([*old, *new])
+    changed: Sequence[str] = [f"{k}={new.get(k)}" for k in keys if old.get(k) != new.get(k)]
+    return " ".join(changed)

@@ -1,0 +1,39 @@
+"""Random plans: the control that a cleverer strategy has to beat.
+
+Draws recipes and schedules uniformly, seeded by the configuration, without looking at verdicts.
+"""
+
+from __future__ import annotations
+
+import random
+
+from dvk.composer import Plan, fuse, renderer
+from dvk.search import Problem, Proposals
+from dvk.search.composer import MEASURED, Planner
+
+BATCH = 8
+MAX_PLANS = 512
+"""Enough for any budget: the search ends when time does."""
+
+
+def search(problem: Problem) -> Proposals:
+    """Plans without end, as far as the budget reaches."""
+    planner = Planner(problem)
+    rng = random.Random(problem.config.seed)
+    render = renderer(problem.backend)
+    always = tuple(r for r in planner.order if r not in MEASURED)
+    optional = [r for r in planner.order if r in MEASURED]
+    seen: set[str] = set()
+    for start in range(0, MAX_PLANS, BATCH):
+        batch = []
+        for number in range(start, start + BATCH):
+            recipes = (*always, *(r for r in optional if rng.random() < 0.5))
+            kernels = fuse(problem.task, problem.captured, recipes).ordered
+            plan = Plan(recipes, {k.name: rng.choice(render.schedules(k)) for k in kernels})
+            candidate = planner.candidate(plan, f"random {number}")
+            if candidate.id not in seen:
+                seen.add(candidate.id)
+                batch.append(candidate)
+        if not batch:
+            return
+        yield batch

@@ -1,0 +1,76 @@
+"""Turn small modules into Triton programs and run them in this process; used by the children of test_triton.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from dvk.composer import triton as renderer
+from dvk.composer.capture import trace_module
+from dvk.composer.fuse import Group, partition
+from dvk.composer.host import HostWriter, layouts
+from dvk.composer.kernel import Kernel, build
+from dvk.composer.lowering import lower
+
+HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
+_numbers = itertools.count()
+_folder = tempfile.TemporaryDirectory()
+
+
+class Program:
+    """A module's kernels and the text that runs them under a choice of schedules."""
+
+    def __init__(self, module: torch.nn.Module, args: list[Any], device: str = "cpu"):
+        self.module, self.args = module.eval(), args
+        self.names = [f"x{n}" for n in range(len(args))]
+        captured = trace_module(self.module, args, self.names)
+        self.graph = captured.graph
+        self.prims = lower(self.graph)
+        self.part = partition(self.prims)
+        strides = layouts(self.graph, self.prims)
+        groups = [s for s in self.part.schedule if isinstance(s, Group)]
+        self.kernels: dict[int, Kernel] = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
+        self.device = device
+
+    def options(self) -> int:
+        """How many schedules the kernel with most of them has."""
+        return max(len(renderer.schedules(k)) for k in self.kernels.values())
+
+    def text(self, choose: Callable[[Kernel], dict[str, Any]]) -> str:
+        kernels = self.kernels.values()
+        host = HostWriter(self.graph, self.prims, self.part, self.kernels,
+                          lambda k, i, o: renderer.launch(k, choose(k), i, o), False, self.device).program()
+        body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
+        functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
+        text = f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
+        return text.replace("dvk_strided(", "(lambda t, s: t)(")
+
+    def run(self, choose: Callable[[Kernel], dict[str, Any]]) -> Any:
+        return load(self.text(choose)).run(self.module, *self.args)
+
+
+def nth(number: int) -> Callable[[Kernel], dict[str, Any]]:
+    """Chooses every kernel's schedule of that number, or its last."""
+    def choose(kernel: Kernel) -> dict[str, Any]:
+        options = renderer.schedules(kernel)
+        return options[min(number, len(options) - 1)]
+    return choose
+
+
+def load(text: str) -> ModuleType:
+    """Import source text from a file of its own: Triton reads the source of what it compiles."""
+    name = f"triton_program_{next(_numbers)}"
+    path = Path(_folder.name) / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,133 @@
+"""Several processes, and processes that are killed: every committed skill is there, nothing else, and the file is whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from dvk.skills import Library
+from tests.skills.test_library import index_is_whole
+
+WRITER = """
+import sys
+from pathlib import Path
+from dvk.records import Skill
+from dvk.skills import Library
+path, label, count, batch = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+with Library.open(path, create=True) as library:
+    for start in range(0, count, batch):
+        names = [f"{label}_{number}" for number in range(start, min(start + batch, count))]
+        library.add_all([Skill(name=name, description=label, body="word " * 200) for name in names])
+        print(names[-1], flush=True)
+        if start % 3 == 0:
+            library.search(label)
+"""
+
+
+def start(code: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+
+
+def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "skills.db"
+    writers = [start(WRITER, path, label, 60, 1) for label in ("one", "two")]
+    seen = 0
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            with Library.open(path, create=True) as library:
+                assert len(library) >= seen
+                seen = len(library)
+        time.sleep(0.05)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    with Library.open(path) as library:
+        assert set(library.names()) == {f"{label}_{number}" for label in ("one", "two") for number in range(60)}
+        assert len(library.search("one", 100)) == 60
+    assert index_is_whole(path)
+    for writer in writers:
+        assert writer.stdout
+        writer.stdout.close()
+
+
+def test_kill_9_in_the_middle_of_writing(tmp_path: Path) -> None:
+    """Batches of 20: after each kill the library has whole batches only, and all that were reported."""
+    path = tmp_path / "skills.db"
+    draw = random.Random(0)
+    for attempt in range(6):
+        writer = start(WRITER, path, f"w{attempt}", 100_000, 20)
+        assert writer.stdout
+        reported = [writer.stdout.readline().strip()]
+        time.sleep(draw.uniform(0, 0.1))
+        writer.send_signal(signal.SIGKILL)
+        reported += writer.stdout.read().split()
+        writer.stdout.close()
+        assert writer.wait() == -signal.SIGKILL
+        with Library.open(path) as library:
+            present = {name for name in library.names() if name.startswith(f"w{attempt}_")}
+            assert present.issuperset(reported) and len(present) % 20 == 0
+            assert library.search("word", 5) and len(library.search(f"w{attempt}", 5)) == 5
+    assert index_is_whole(path)
+
+
+FIRST_USE = "from dvk.skills import Library\nwith Library.open() as library: print(len(library), len(library.search('softmax')))"
+
+
+def test_first_uses_at_once_build_one_library(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    together = [start(FIRST_USE, DVK_HOME=str(home)) for _ in range(4)]
+    answers = {process.communicate()[0] for process in together}
+    assert [process.returncode for process in together] == [0] * 4
+    assert len(answers) == 1 and answers != {"0 0\n"}
+    assert index_is_whole(home / "skills.db")
+    assert {path.name for path in home.iterdir()} <= {"skills.db", "skills.db-wal", "skills.db-shm"}
+
+
+def test_kill_9_during_first_use(tmp_path: Path) -> None:
+    """Killed at any moment of building, the next use finds no library or a whole one, and ends with a whole one."""
+    slow = FIRST_USE.replace("\n", "\nfrom dvk.skills import seeds, rows\nfull = rows.to_row\n", 1)
+    slow = "import time\n" + slow.replace("\nwith", "\ndef slowly(s):\n    print(s.name, flush=True); time.sleep(0.02); return full(s)\nrows.to_row = slowly\nwith")
+    for attempt, num_seeds in enumerate((1, 5, 20)):
+        home = tmp_path / str(attempt)
+        process = start(slow, DVK_HOME=str(home))
+        assert process.stdout
+        for _ in range(num_seeds):
+            assert process.stdout.readline()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with sqlite3.connect(home / "skills.db") as connection:
+            assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,), "half a library"
+        again = start(FIRST_USE, DVK_HOME=str(home))
+        assert again.communicate()[0].split()[0] == str(len(list(seeds_on_disk())))
+        assert index_is_whole(home / "skills.db")
+
+
+def seeds_on_disk() -> list[Path]:
+    from dvk.skills import seed_dir
+
+    return list(seed_dir().glob("*.md"))
+
+
+def test_a_writer_waits_for_another(tmp_path: Path) -> None:
+    """A transaction that holds the write lock for a second delays a writer and no reader."""
+    path = tmp_path / "skills.db"
+    with Library.open(path, create=True):
+        pass
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    writer = start(WRITER, path, "late", 1, 1)
+    with Library.open(path) as library:
+        begin = time.perf_counter()
+        assert library.names() == []
+        assert time.perf_counter() - begin < 0.5
+    time.sleep(1.0)
+    assert writer.poll() is None
+    holder.execute("COMMIT")
+    holder.close()
+    assert writer.communicate()[0] == "late_0\n" and writer.returncode == 0
