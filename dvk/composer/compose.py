@@ -139,4 +139,5 @@ def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backe
         return {"vectorize"}
     if backend == "cpp":
         return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}
-    return {str(schedule.get("recipe", "looped_row"))}
+    used = {{"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[schedule["kind"]]}
+    return used | ({"online_softmax"} if schedule.get("online") else set())

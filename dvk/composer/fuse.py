@@ -87,7 +87,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
                 if not isinstance(operand, View) or operand.base not in owner:
                     continue
                 first, second = owner[operand.base], owner[consumer]
-                if first is second or not may_merge(first, second, operand.base):
+                if first is second or not may_merge(first, second, operand.base) or _cross_grained(first, second):
                     continue
                 if _reaches_around(first, second, owner, users):
                     continue
@@ -133,6 +133,24 @@ def output_bases(graph: PrimGraph) -> set[Prim]:
 
     walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
     return found
+
+
+def _cross_grained(first: Group, second: Group) -> bool:
+    """Both reduce, but one along memory and the other across it: together one of them would read with long strides."""
+    return bool(first.reduced and second.reduced) and {_reduces_fastest(first), _reduces_fastest(second)} == {True, False}
+
+
+def _reduces_fastest(group: Group) -> bool | None:
+    """The variable that walks the inputs' memory fastest is a reduced one; None where no input says."""
+    votes = []
+    for prim in group.members:
+        for position, operand in enumerate(prim.operands):
+            if isinstance(operand, View) and operand.base not in group.index:
+                index = group.reads(prim, position)
+                offset = linearize(index, contiguous_strides(operand.base.shape)) if index is not None else Affine()
+                if offset.vars & group.reduced:
+                    votes.append(min(offset.terms, key=lambda t: abs(t[1]))[0] in group.reduced)
+    return sum(votes) * 2 >= len(votes) if votes else None
 
 
 def _single(prim: Prim) -> Group:

@@ -223,7 +223,7 @@ class HostWriter:
         elif packet == "contiguous":
             return f"{args[0]}.contiguous({', '.join(args[1:])})"
         else:
-            function = f"torch.{packet}" if packet in IN_TORCH and overload == "default" else f"torch.ops.aten.{packet}.{overload}"
+            function = f"torch.{packet}" if packet in IN_TORCH and overload in ("default", "input", "padding") else f"torch.ops.aten.{packet}.{overload}"
         return f"{function}({', '.join(args)})"
 
     def _literal(self, value: Any) -> str:

@@ -19,7 +19,7 @@ from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
 from dvk.composer.triton_write import Function, looped, persistent, pointwise
 
-__all__ = ["default_schedule", "launch", "prelude", "render", "schedules"]
+__all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
 
 
 def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
@@ -30,19 +30,19 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
             before it is written, provided that the store belongs to the kernel's last stage; nothing else changes.
     """
     del inplace  # Triton assumes no aliasing either way; the caller's condition (last stage, same offset) is what makes it safe.
-    functions, _ = _functions(kernel, schedule)
-    return "\n\n\n".join([f"# {kernel.summary}\n{functions[0].text}", *(f.text for f in functions[1:])]) + "\n"
+    texts = [f.text for f in functions(kernel, schedule)[0]]
+    return "\n\n\n".join([f"# {kernel.summary}\n{texts[0]}", *texts[1:]]) + "\n"
 
 
 def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
     """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
-    functions, buffers = _functions(kernel, schedule)
+    parts, buffers = functions(kernel, schedule)
     names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
     lines = []
     for kind, count in buffers.items():
         names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
         lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
-    for function in functions:
+    for function in parts:
         args = ", ".join(names[p] for p in function.params)
         lines.append(f"{function.name}[({function.grid},)]({args}, num_warps={function.warps})")
     return lines
@@ -53,7 +53,7 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     return triton_math.prelude(kernels)
 
 
-def _functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
+def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     cut = axes(kernel, schedule)
     if schedule["kind"] == "split":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.affine import Affine
-from dvk.composer.kernel import Kernel, Ref, Store
+from dvk.composer.kernel import Kernel, Store
 from dvk.composer.triton_tile import Axis, power
 from dvk.composer.triton_write import Function, Writer, row_pass
 
@@ -84,14 +84,12 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     row = Axis("r", row.vars, row.block, chunk * partials.splits != row.size)
     writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
     tile = writer.tile
-    counts = [*((f"{a.name}id", a.blocks) for a in rows), ("piece", partials.splits)]
-    digits = tile.programs(counts)
+    digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
     piece = digits["piece"]
     for axis in rows:
-        tile.place(axis, digits[f"{axis.name}id"])
+        tile.place(axis, digits[axis.program])
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
-    operands = [a.id for r in reduces for a in r.args if isinstance(a, Ref)]
-    used = _row_values(writer, partials, [*operands, *(s.value for s in (*stores, *row_stores))])
+    used = _row_values(writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))])
     start = piece if chunk == 1 else f"{piece} * {chunk}"
     if chunk > row.block:
         tile.put(f"start = {start}")
@@ -118,7 +116,7 @@ def _finish(kernel: Kernel, partials: Partials, stores: list[Store], name: str) 
     block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
     axis = Axis("x", rows, block, kernel.num_rows % block != 0)
     writer = Writer(kernel, [axis, Axis("s", (), partials.splits)])
-    writer.tile.place(axis, writer.tile.programs([("xid", axis.blocks)])["xid"])
+    writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])
     for store in stores:
         writer.store(store)

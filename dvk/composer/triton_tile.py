@@ -32,6 +32,11 @@ class Axis:
         return math.prod(v.size for v in self.vars)
 
     @property
+    def program(self) -> str:
+        """Name of the program digit that numbers its blocks."""
+        return self.name if self.block == 1 else f"{self.name}id"
+
+    @property
     def blocks(self) -> int:
         return -(-self.size // self.block)
 
@@ -95,12 +100,16 @@ class Tile:
         """Conjunction of the masks of these axes, or nothing."""
         return " & ".join(f"{a.name}mask" for a in axes if a.masked)
 
-    def programs(self, counts: list[tuple[str, int]]) -> dict[str, str]:
-        """Split the program number into digits, the last one fastest; the text that stands for each."""
+    def programs(self, counts: list[tuple[str, int]], named: bool = False) -> dict[str, str]:
+        """Split the program number into digits, the last one fastest; the text that stands for each.
+
+        Args:
+            named: give a digit its name even where it is the only one.
+        """
         live = [(n, c) for n, c in counts if c > 1]
         found = {n: "0" for n, _ in counts}
         whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
-        if len(live) == 1:
+        if len(live) == 1 and not named:
             return {**found, live[0][0]: whole}
         if live:
             self.put(f"pid = {whole}")
@@ -114,8 +123,10 @@ class Tile:
 
     def place(self, axis: Axis, program: str) -> None:
         """Declare an axis whose blocks are numbered by a program digit."""
-        if axis.vars:
-            self.define(axis, program if axis.block == 1 or program == "0" else f"{program} * {axis.block}")
+        if axis.block > 1:
+            self.define(axis, program if program == "0" else f"{program} * {axis.block}")
+        elif axis.vars and program != axis.name:
+            self.define(axis, program)
 
     # -------------------------------------------------------------- offsets
 

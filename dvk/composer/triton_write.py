@@ -206,6 +206,11 @@ class Writer:
                     found.append(instr)
         return found
 
+    def operands(self, reduces: list[Instr]) -> list[int]:
+        """Registers that accumulating the reductions reads."""
+        follower = self.pair[1] if self.pair is not None else None
+        return [a.id for r in reduces if r is not follower for a in r.args if isinstance(a, Ref)]
+
     def element_stores(self, stage: int) -> list[Store]:
         """Stores made in the pass of `stage`."""
         values = [(s, self.k.instrs[s.value]) for s in self.k.stores]
@@ -279,9 +284,7 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     """Reduce and store over `length` elements of the row from `start`."""
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
-    operands = [a.id for r in reduces for a in r.args if isinstance(a, Ref)]
-    if writer.pair is not None and writer.pair[1] in reduces:
-        operands = [o for o in operands if Ref(o) not in writer.pair[1].args]
+    operands = writer.operands(reduces)
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
@@ -302,9 +305,9 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
 
 
 def _place(writer: Writer, axes: list[Axis]) -> None:
-    digits = writer.tile.programs([(f"{a.name}id", a.blocks) for a in axes])
+    digits = writer.tile.programs([(a.program, a.blocks) for a in axes])
     for axis in axes:
-        writer.tile.place(axis, digits[f"{axis.name}id"])
+        writer.tile.place(axis, digits[axis.program])
 
 
 def _function(writer: Writer, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:

@@ -21,9 +21,8 @@ PR_SET_CHILD_SUBREAPER = 36
 class Usage(NamedTuple):
     """What a tree uses."""
 
-    memory_bytes: int  # resident pages not from files; pages that processes share count in each, so an upper bound
+    memory_bytes: int  # resident pages not from files, those a process inherited from the zygote not counted again
     num_tasks: int  # processes and threads
-    num_processes: int
 
 
 def prctl(option: int, value: int) -> None:
@@ -52,32 +51,35 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def usage(root: int) -> Usage:
-    """Memory and tasks of `root` and everything below it; cheap enough to poll."""
-    memory = tasks = processes = 0
+def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
+    """Memory and tasks of `root` and everything below it; cheap enough to poll.
+
+    Args:
+        root: a process id.
+        inherited_bytes: what a process that was forked from this one, and did not exec, shares with it. Exact shares
+            (smaps_rollup) are no way to count: reading them waits for every fork in progress.
+        most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
+    """
+    memory = tasks = 0
+    image = _image(os.getpid())
     for pid in _walk(root):
         try:
             with open(f"/proc/{pid}/status", "rb") as file:
                 text = file.read()
         except OSError:
             continue
-        memory += (_field(text, b"RssAnon:") + _field(text, b"RssShmem:")) * 1024
+        own = (_field(text, b"RssAnon:") + _field(text, b"RssShmem:")) * 1024
+        memory += max(0, own - inherited_bytes) if _image(pid) == image else own
         tasks += _field(text, b"Threads:")
-        processes += 1
-    return Usage(memory, tasks, processes)
+        if tasks > most_tasks:
+            break
+    return Usage(memory, tasks)
 
 
-def shared_out_bytes(root: int) -> int:
-    """Resident memory with each shared page split among its holders: exact, and some milliseconds a process."""
-    total = 0
-    for pid in _walk(root):
-        try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                text = file.read()
-        except OSError:
-            continue
-        total += (_field(text, b"Pss_Anon:") + _field(text, b"Pss_Shmem:")) * 1024
-    return total
+def anonymous_bytes() -> int:
+    """This process's resident memory that is not from files."""
+    with open("/proc/self/status", "rb") as file:
+        return _field(file.read(), b"RssAnon:") * 1024
 
 
 def available_bytes() -> int:
@@ -153,6 +155,15 @@ def _walk(root: int) -> Iterator[int]:
         seen += 1
         yield pid
         queue += children(pid)
+
+
+def _image(pid: int) -> bytes:
+    """Where the stack starts: drawn anew by each exec, kept by fork."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[25]
+    except (OSError, IndexError):
+        return b""
 
 
 def _parent(pid: str) -> int | None:

@@ -15,13 +15,12 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from dvk.sandbox import child, proctree, wire
+from dvk.sandbox import child, pidscgroup, proctree, wire
 
 POLL_S = 0.05
 """How often memory and processes are counted: well below 1 % of a core, and a fork bomb written in Python makes some
 hundred processes meanwhile."""
 CLOSE_TO_LIMIT_POLL_S = 0.005
-FEW_PROCESSES = 8
 MACHINE_RESERVE_BYTES = 256 << 20
 """A large child is ended when the machine has less than this left, before the kernel picks a victim of its own."""
 
@@ -37,8 +36,12 @@ def main(request: dict[str, Any], control_descriptor: int, protocol_descriptor: 
     signal.signal(signal.SIGCHLD, lambda *_: None)
     log_read, log_write = os.pipe()
     own = os.getpid()
+    # One more than the limit, so that the polling sees the limit passed and names it.
+    group = pidscgroup.create(request["num_processes"] + 1)
     pid = os.fork()
     if pid == 0:
+        if group is not None:
+            pidscgroup.join(group)
         _become_child(request, own, protocol_descriptor, log_write, [control_descriptor, wake, waker, log_read])
     os.close(protocol_descriptor)
     os.close(log_write)
@@ -46,6 +49,8 @@ def main(request: dict[str, Any], control_descriptor: int, protocol_descriptor: 
     with socket.socket(fileno=control_descriptor) as control:
         watch = _Watch(request, control, pid, log_read, wake)
         watch.run()
+    if group is not None:
+        pidscgroup.remove(group)
     return 0
 
 
@@ -75,9 +80,23 @@ class _Watch:
         self.parent_there = True
         self.status: int | None = None
         self.oom_kills = _oom_kills()
+        self.inherited_bytes = proctree.anonymous_bytes()
+
+    def rehearse(self) -> None:
+        """Touch the pages that guarding needs, while nothing is wrong.
+
+        Warden and child descend from one zygote, so a first write to a page here waits for a lock that every fork
+        and exit below holds: a bomb of a hundred processes delays it by seconds.
+        """
+        self._count()
+        proctree.descendants(self.pid)
+        proctree.signal_all([], signal.SIGKILL)
+        wire.encode({"event": "death", "reason": "processes", "log": self._text()})
+        self._reap()
 
     def run(self) -> None:
         """Until the child, its limits or the parent end it; then clean up and report."""
+        self.rehearse()
         self._tell({"event": "started", "pid": self.pid, "warden": os.getpid()})
         reason = None
         next_count = 0.0
@@ -104,14 +123,11 @@ class _Watch:
         self._end(reason)
 
     def _count(self) -> tuple[str | None, float]:
-        used = proctree.usage(self.pid)
+        used = proctree.usage(self.pid, self.inherited_bytes, self.num_processes)
         if used.num_tasks > self.num_processes:
             return "processes", 0.0
         if used.memory_bytes > self.memory_bytes:
-            # Forked processes share the zygote's pages, so the plain sum may be too high. Looking closer takes some
-            # milliseconds a process; a fork bomb would grow meanwhile, so many processes get no closer look.
-            if used.num_processes > FEW_PROCESSES or proctree.shared_out_bytes(self.pid) > self.memory_bytes:
-                return "memory", 0.0
+            return "memory", 0.0
         if used.memory_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
             return "memory", 0.0
         close = used.memory_bytes > self.memory_bytes // 2 or used.num_tasks > self.num_processes // 2

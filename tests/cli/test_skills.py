@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dvk.skills import Library, markdown
+
 SKILL = """---
 name: {name}
 description: Keep a running maximum
@@ -38,7 +40,7 @@ class Dvk:
     def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "dvk", "skills", *map(str, arguments)]
         environment = {**os.environ, "DVK_HOME": str(self.home), "COLUMNS": "100"}
-        return subprocess.run(command, capture_output=True, text=True, cwd=self.home.parent, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
 
     def ok(self, *arguments: str | Path) -> str:
         done = self(*arguments)
@@ -57,10 +59,11 @@ def dvk(tmp_path: Path) -> Dvk:
 
 
 @pytest.fixture
-def mine(dvk: Dvk, tmp_path: Path) -> Path:
+def mine(tmp_path: Path) -> Path:
     """A library with one skill, `mine`."""
     (tmp_path / "mine.md").write_text(SKILL.format(name="mine"))
-    dvk.ok("add", tmp_path / "mine.md", "--library", tmp_path / "mine.db")
+    with Library.open(tmp_path / "mine.db", create=True) as library:
+        library.add(markdown.read(tmp_path / "mine.md"))
     return tmp_path / "mine.db"
 
 
@@ -135,34 +138,35 @@ def test_remove(dvk: Dvk, mine: Path) -> None:
 
 @pytest.mark.parametrize("target", ["out", "out.jsonl"])
 def test_export_and_import_give_the_same_library(dvk: Dvk, tmp_path: Path, target: str) -> None:
-    dvk.ok("export", target)
-    assert "--replace" in dvk.fails("export", target)
-    dvk.ok("export", target, "--replace")
-    dvk.ok("import", target, "--library", "copy.db")
+    out, copy = tmp_path / target, tmp_path / "copy.db"
+    dvk.ok("export", out)
+    assert "--replace" in dvk.fails("export", out)
+    dvk.ok("export", out, "--replace")
+    dvk.ok("import", out, "--library", copy)
     fields = ("name", "description", "scope", "tags", "recipe")
-    before, after = (json.loads(dvk.ok("list", "--json", *more)) for more in ((), ("--library", "copy.db")))
+    before, after = (json.loads(dvk.ok("list", "--json", *more)) for more in ((), ("--library", copy)))
     assert [[row[f] for f in fields] for row in before] == [[row[f] for f in fields] for row in after]
-    assert "0 added" in dvk.ok("import", target, "--library", "copy.db"), "what exists is kept"
-    assert "replaced" in dvk.ok("import", target, "--library", "copy.db", "--replace")
+    assert "0 added" in dvk.ok("import", out, "--library", copy), "what exists is kept"
+    assert "replaced" in dvk.ok("import", out, "--library", copy, "--replace")
 
 
 def test_import_reports_what_it_leaves_out(dvk: Dvk, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"name": "good", "content": "body"}\nnot json\n')
-    done = dvk("import", source, "--library", "new.db")
+    done = dvk("import", source, "--library", tmp_path / "new.db")
     assert done.returncode == 0 and "1 added" in done.stdout and f"{source}:2" in done.stderr
     source.write_text("not json\n")
-    dvk.fails("import", source, "--library", "new.db")
-    dvk.fails("import", tmp_path / "missing", "--library", "new.db")
+    dvk.fails("import", source, "--library", tmp_path / "new.db")
+    dvk.fails("import", tmp_path / "missing", "--library", tmp_path / "new.db")
     (tmp_path / "empty").mkdir()
-    dvk.fails("import", tmp_path / "empty", "--library", "new.db")
+    dvk.fails("import", tmp_path / "empty", "--library", tmp_path / "new.db")
 
 
 def test_the_library_option_names_an_existing_library(dvk: Dvk, tmp_path: Path) -> None:
-    for command in (["search", "x"], ["list"], ["show", "x"], ["stats"], ["remove", "x"], ["export", "out"]):
-        assert "no skill library" in dvk.fails(*command, "--library", "typo.db")
+    for command in (["search", "x"], ["list"], ["show", "x"], ["stats"], ["remove", "x"], ["export", str(tmp_path / "out")]):
+        assert "no skill library" in dvk.fails(*command, "--library", tmp_path / "typo.db")
     (tmp_path / "text.db").write_text("not a database " * 100)
-    dvk.fails("stats", "--library", "text.db")
+    dvk.fails("stats", "--library", tmp_path / "text.db")
 
 
 def test_stats_for_people(dvk: Dvk, mine: Path) -> None:

@@ -183,15 +183,14 @@ def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 def on_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    return run_python(PYTHON, tmp_path_factory.mktemp("cuda"), {"TRITON_INTERPRET": "0"}, timeout_s=480)
+    return run_python(PYTHON, tmp_path_factory.mktemp("cuda"), {"TRITON_INTERPRET": "0"}, timeout_s=280)
 
 
 @python_blocks
 def test_example_on_cpu(seed: Seed, on_cpu: dict[str, dict]) -> None:
     result = on_cpu[seed.path.stem]
     assert result["ok"], result["error"]
-    # The first block also pays for importing torch and triton.
-    assert result["seconds"] < 10, "an example is a minimal one: three seconds on a quiet machine"
+    assert result["cpu_s"] < 3, "an example is a minimal one"
 
 
 @pytest.mark.gpu
