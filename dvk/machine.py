@@ -8,9 +8,11 @@ Nothing here measures: `dvk doctor` does, in child processes, and leaves what it
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 from functools import cache
 from importlib import metadata
@@ -124,12 +126,12 @@ def isa() -> str:
 
 @cache
 def gpu_names() -> tuple[str, ...]:
-    """Names of the visible NVIDIA GPUs in CUDA's order, empty without a working driver.
+    """NVIDIA GPUs that torch may use, in CUDA's order; none without a driver or with a CPU build of torch.
 
     Asked of `nvidia-smi`, because asking torch would open a CUDA context in this process.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in ("", "-1"):
+    if (visible is not None and visible.strip() in ("", "-1")) or not _torch_has_cuda():
         return ()
     try:
         done = subprocess.run(
@@ -145,6 +147,16 @@ def gpu_names() -> tuple[str, ...]:
     if all(part.isdigit() for part in chosen):
         return tuple(names[int(part)] for part in chosen if int(part) < len(names))
     return tuple(names[: len(chosen)])  # chosen by UUID: GPUs of one host are alike
+
+
+def _torch_has_cuda() -> bool:
+    """Whether the installed torch is a CUDA build, read from its version file; True when that cannot be told."""
+    try:
+        spec = importlib.util.find_spec("torch")  # finds, does not import
+        text = (Path(spec.origin).parent / "version.py").read_text() if spec and spec.origin else ""
+    except (OSError, ValueError, ImportError):
+        return True
+    return re.search(r"^cuda\b.*= None$", text, re.M) is None
 
 
 @cache

@@ -50,16 +50,17 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     lines += ["", "tools"]
     if compiler["works"]:
         done = f"OpenMP with {compiler['num_threads']} threads, test kernel in {compiler['compile_s']:.2f} s"
-        lines.append(_row("g++", f"{compiler['version']} at {compiler['path']}, {done}"))
+        lines.append(_row("C++ compiler", f"{compiler['version']} at {compiler['path']}, {done}"))
     else:
-        lines.append(_row("g++", f"does not work: {compiler['error']}"))
+        lines.append(_row("C++ compiler", f"does not work: {compiler['error']}"))
     lines.append(_row("nvcc", f"{nvcc['version']} at {nvcc['path']}" if nvcc else "not found"))
     lines.append(_row("nvrtc", cuda.get("nvrtc") or "not found"))
     for name, answer in report["triton"].items():
         lines.append(_row(f"triton, {name}", "works" if answer["works"] else f"does not work: {answer['error']}"))
     lines += ["", "backends"]
     for name, answer in report["backends"].items():
-        lines.append(_row(name, "works" if answer["works"] else f"does not work: {answer['error']}"))
+        how = f"works, but: {answer['untimed']}" if answer["untimed"] else "works"
+        lines.append(_row(name, how if answer["works"] else f"does not work: {answer['error']}"))
     lines += ["", "skill library", f"  {_library(report['library'])}"]
     saved = report["saved"]
     lines += ["", f"measurements kept in {saved}" if saved else f"measurements not kept: cannot write {report['home']}"]

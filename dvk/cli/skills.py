@@ -1,4 +1,4 @@
-"""`dvk skills`: search and tend the library of kernel-writing knowledge. Parses and prints; `pipelines.skills` works."""
+"""`dvk skills`: search and tend the library of kernel-writing knowledge. Parses and prints; the pipeline works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(help="Search and tend the library of kernel-writing knowledge.
 
 Library = Annotated[
     Path | None,
-    typer.Option("--library", metavar="PATH", help="Library file; by default $DVK_HOME/skills.db, made from the seeds."),
+    typer.Option("--library", metavar="PATH", help="Library; by default $DVK_HOME/skills.db, made from the seeds."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what exists under the same name.")]
@@ -160,7 +160,7 @@ def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], libra
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="A folder of Markdown skills, or JSON lines.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, or JSON lines.")],
     replace: Replace = False,
     library: Library = None,
 ) -> None:
@@ -177,7 +177,9 @@ def import_command(
 @app.command("export")
 def export_command(
     path: Annotated[Path, typer.Argument(help="A folder for Markdown, or a .jsonl file.")],
-    form: Annotated[Format | None, typer.Option("--format", help="By default jsonl for a .jsonl PATH, else markdown.")] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="By default what PATH ends in, else markdown.")
+    ] = None,
     replace: Replace = False,
     library: Library = None,
 ) -> None:
@@ -239,9 +241,9 @@ def _marked(snippet: str) -> Any:
 
 def _refuse_misspelt(words: list[str], options: tuple[str, ...]) -> None:
     for word in words:
-        near = difflib.get_close_matches(word.partition("=")[0], options, n=1, cutoff=0.75) if word.startswith("--") else []
-        if near:
-            raise UsageError(f"unknown option: `{word}`", f"did you mean `{near[0]}`? After `--` everything is text to search for")
+        if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], options, 1, 0.75)):
+            hint = f"did you mean `{near[0]}`? After `--` everything is text to search for"
+            raise UsageError(f"unknown option: `{word}`", hint)
 
 
 def _console() -> Console:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from dvk.composer.kernel import Instr, Kernel
+from dvk.composer.triton_online import nan_shows_anyway
 
 TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64", "int8": "tl.int8",
          "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8", "bool": "tl.int1"}
@@ -131,7 +132,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
         name = _CALLS.get(instr.op, "")
         if name.startswith("dvk_"):
             found.add(helper(name, instr.compute))
-        elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT:
+        elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
             found.add(helper("dvk_max", instr.type))
         elif instr.op == "reduce_prod":
             found.add("dvk_product")

@@ -16,7 +16,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
-from dvk.composer.triton_online import softmax_pair
+from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import Axis, power
 
 NUM_SMS = 132
@@ -41,7 +41,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         found = _row(kernel)
     else:
         found = _column(kernel)
-    if kernel.reduced and softmax_pair(kernel) is not None:
+    if kernel.reduced and online_pair(kernel) is not None:
         found = [{**o, "online": True} if o["kind"] == "split" else o for o in found]
     unique: list[dict[str, Any]] = []
     for option in found:
@@ -176,8 +176,8 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
             found.append(_persistent(1, max(min(whole // 256, 4), 1)))
     loops: list[dict[str, Any]] = []
     if length > 1024:
-        online = softmax_pair(kernel) is not None
-        for rblock, warps in ((4096, 8), (2048, 8), (8192, 16), (1024, 4)):
+        online = online_pair(kernel) is not None
+        for rblock, warps in ((8192, 16), (4096, 8), (16384, 32), (8192, 8), (2048, 8), (1024, 4)):
             if rblock < length:
                 if online:
                     loops.append({**_looped(1, rblock, warps), "online": True})
@@ -196,21 +196,22 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
         if whole * xblock * min(_live(kernel), 2) <= MAX_PERSISTENT // 2:
             warps = min(max(whole * xblock // 512, 1), 16)
             found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
-    programs = rows // 64
-    loops = [_looped(x, r, w) for x, r, w in ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 16, 4), (32, 32, 4), (16, 128, 8))
+    loops = [_looped(x, r, w) for x, r, w in ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
              if r < length]
+    if online_pair(kernel) is not None:
+        loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
     splits = []
-    if length >= 128 and programs < 4 * NUM_SMS:
-        for xblock, rblock in ((64, 32), (128, 16), (32, 64)):
-            pieces = max(2, power(2 * NUM_SMS // max(-(-rows // xblock), 1)))
+    if length >= 128 and rows < 256 * NUM_SMS:
+        for xblock, rblock, warps, programs in ((128, 16, 8, 4), (64, 32, 8, 8), (128, 32, 8, 4), (128, 16, 8, 16), (32, 64, 8, 8)):
+            pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
             while pieces > 2 and pieces * rblock > length:
                 pieces //= 2
-            splits += [_split(xblock, rblock, pieces, 8)]
-            if pieces * rblock * 4 <= length:
-                splits.append(_split(xblock, rblock, 4 * pieces, 8))
-    if programs < NUM_SMS and length >= 1024 and splits:
-        return [*splits[:3], *loops[:3], *found[:4], *splits[3:]]
-    return [*found[:6], *loops, *splits[:3]] if found else [*loops, *splits]
+            splits.append(_split(xblock, rblock, pieces, warps))
+    if rows < 64 * NUM_SMS and length >= 1024 and splits:
+        return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
+    # One pass streams best in small tiles; several passes over the same data are better kept in registers.
+    single = kernel.num_stages == 2 and all(kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores)
+    return [*loops[:4], *found[:4], *splits[:2], *loops[4:]] if single else [*found[:5], *loops, *splits[:2]]
 
 
 def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Kernel, Store
+from dvk.composer.triton_online import VariancePair
 from dvk.composer.triton_tile import Axis, power
 from dvk.composer.triton_write import Function, Writer, row_pass
 
@@ -24,6 +25,8 @@ class Partials:
 
     kernel: Kernel
     splits: int
+    chunk: int
+    """Elements of a piece."""
     slots: Mapping[int, tuple[str, int]]
 
     @property
@@ -64,7 +67,9 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
             counts[reduce.type] += 1
         if reduces or probe.element_stores(stage):
             stages.append(stage)
-    partials = Partials(kernel, schedule["splits"], slots)
+    row = axes[-1]
+    chunk = -(-row.size // (schedule["splits"] * row.block)) * row.block
+    partials = Partials(kernel, schedule["splits"], chunk, slots)
     pending = probe.row_stores()
     functions: list[Function] = []
     for stage in stages:
@@ -72,7 +77,7 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
         pending = [s for s in pending if s not in ready]
         functions.append(_pass(kernel, schedule, axes, partials, stage, ready, f"{kernel.name}_{len(functions)}"))
     if pending:
-        functions.append(_finish(kernel, partials, pending, f"{kernel.name}_{len(functions)}"))
+        functions.append(_finish(kernel, schedule, partials, pending, f"{kernel.name}_{len(functions)}"))
     return functions, partials.buffers
 
 
@@ -80,7 +85,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
           row_stores: list[Store], name: str) -> Function:
     """One stage over all pieces of all rows."""
     *rows, row = axes
-    chunk = -(-row.size // (partials.splits * row.block)) * row.block
+    chunk = partials.chunk
     row = Axis("r", row.vars, row.block, chunk * partials.splits != row.size)
     writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
     tile = writer.tile
@@ -110,12 +115,12 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     return Function(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
 
 
-def _finish(kernel: Kernel, partials: Partials, stores: list[Store], name: str) -> Function:
+def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, stores: list[Store], name: str) -> Function:
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
     axis = Axis("x", rows, block, kernel.num_rows % block != 0)
-    writer = Writer(kernel, [axis, Axis("s", (), partials.splits)])
+    writer = Writer(kernel, [axis, Axis("s", (), partials.splits)], online=bool(schedule.get("online")))
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])
     for store in stores:
@@ -127,20 +132,22 @@ def _finish(kernel: Kernel, partials: Partials, stores: list[Store], name: str) 
 def _row_values(writer: Writer, partials: Partials, targets: list[int]) -> list[str]:
     """Emit the row-level values the targets need, reductions from their partial results; the buffers read."""
     used: list[str] = []
-    tile = writer.tile
+    kernel, tile = writer.k, writer.tile
     lanes = f"tl.arange(0, {partials.splits})" + ("[None, :]" if len(tile.vectors) == 2 else "")
     for instr in writer.closure(targets, row_level=True):
         if not instr.op.startswith("reduce_"):
             writer.emit(instr)
-        elif writer.is_constant(instr):
-            writer.constant_reduce(instr)
+        elif writer.is_local(instr):
+            writer.local_reduce(instr)
         else:
             buffer, offset = partials.place(instr.id)
             used.append(buffer)
             parts = [t for t in (tile.offset(offset), _times(lanes, partials.piece_stride())) if t != "0"]
             mask = tile.mask(tile.reaching(offset.vars))
             tile.put(f"p{instr.id} = tl.load({buffer} + ({' + '.join(parts)}){', ' + mask if mask else ''})")
-            writer.finish(instr, "p")
+            if isinstance(writer.pair, VariancePair) and instr is writer.pair.first:
+                tile.put(f"count = tl.maximum(tl.minimum({kernel.row_length} - {lanes} * {partials.chunk}, {partials.chunk}), 0)")
+            writer.finish(instr, "p", str(kernel.row_length))
     return used
 
 

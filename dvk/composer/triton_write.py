@@ -14,7 +14,8 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
-from dvk.composer.triton_online import rescaled, softmax_pair, step
+from dvk.composer.triton_online import VariancePair, nan_shows_anyway, online_pair
+from dvk.composer.triton_gather import OneHot, gather, one_hot
 from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
 from dvk.composer.triton_tile import Axis, Tile, needs_int64
 
@@ -37,8 +38,11 @@ class Writer:
     def __init__(self, kernel: Kernel, axes: list[Axis], online: bool = False):
         self.k = kernel
         self.tile = Tile(axes, needs_int64(kernel))
-        self.pair = softmax_pair(kernel) if online else None
+        self.pair = online_pair(kernel) if online else None
         self.params: set[str] = set()
+        self.names: dict[int, str] = {}
+        """Registers that for the moment go by another name than `v…`."""
+        self._one_hot: dict[int, OneHot | None] = {}
         self._axes: dict[int, list[Axis]] = {}
 
     def source(self, name: str, extra: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
@@ -59,7 +63,7 @@ class Writer:
 
     def arg(self, value: Argument, want: str, as_full: bool = False) -> str:
         if isinstance(value, Ref):
-            return cast(f"v{value.id}", self.k.instrs[value.id].type, want)
+            return cast(self.names.get(value.id, f"v{value.id}"), self.k.instrs[value.id].type, want)
         return full(value, want) if as_full else literal(value, want)
 
     def emit(self, instr: Instr, policy: str = "") -> None:
@@ -113,12 +117,20 @@ class Writer:
 
     # -------------------------------------------------------------- reductions
 
-    def is_constant(self, reduce: Instr) -> bool:
-        """The operand is the same in the whole row, so no loop is needed."""
+    def is_local(self, reduce: Instr) -> bool:
+        """No loop over the row is needed: the operand is the same in the whole row, or a one-hot choice from it."""
+        if reduce.id not in self._one_hot:
+            self._one_hot[reduce.id] = one_hot(self.k, reduce)
         operand = reduce.args[0]
-        return not isinstance(operand, Ref) or (self.k.is_row_value(self.k.instrs[operand.id]) and reduce.op != "reduce_prod")
+        constant = not isinstance(operand, Ref) or (self.k.is_row_value(self.k.instrs[operand.id]) and reduce.op != "reduce_prod")
+        return constant or self._one_hot[reduce.id] is not None
 
-    def constant_reduce(self, reduce: Instr) -> None:
+    def local_reduce(self, reduce: Instr) -> None:
+        """Emit a reduction that needs no loop."""
+        found = self._one_hot[reduce.id]
+        if found is not None:
+            gather(self, reduce, found)
+            return
         value = self.arg(reduce.args[0], reduce.type, True)
         times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
         self.tile.put(f"v{reduce.id} = {value}{times}")
@@ -145,21 +157,23 @@ class Writer:
             return f"tl.sum({value}, {axis}{keep})"
         if reduce.op == "reduce_prod":
             return f"tl.reduce({value}, {axis}, dvk_product{keep})"
-        if reduce.type not in FLOAT:
+        if reduce.type not in FLOAT or (reduce.op == "reduce_max" and nan_shows_anyway(self.k, reduce)):
             return f"tl.{reduce.op.removeprefix('reduce_')}({value}, {axis}{keep})"
         name = helper("dvk_max", reduce.type)
         sign = "-" if reduce.op == "reduce_min" else ""
         return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
 
-    def accumulate(self, reduces: list[Instr], mask: str) -> None:
-        """Take one more tile into the lane-wise accumulators."""
+    def accumulate(self, reduces: list[Instr], mask: str, tiles: str) -> None:
+        """Take one more tile into the lane-wise accumulators; `tiles` counts them from 1."""
         for reduce in reduces:
+            if self.pair is not None and reduce is self.pair.second:
+                continue
+            if self.pair is not None and reduce is self.pair.first:
+                for line in self.pair.step(self.arg(reduce.args[0], reduce.type), mask, tiles):
+                    self.tile.put(line)
+                continue
             acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
-            if self.pair is not None and reduce in self.pair:
-                if reduce is self.pair[0]:
-                    for line in step(reduce.id, self.pair[1].id, self.arg(reduce.args[0], reduce.type), mask):
-                        self.tile.put(line)
-            elif reduce.op == "reduce_sum":
+            if reduce.op == "reduce_sum":
                 self.tile.put(f"{acc} += {value}")
             elif reduce.op == "reduce_prod":
                 self.tile.put(f"{acc} *= {value}")
@@ -167,12 +181,11 @@ class Writer:
                 nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
                 self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
 
-    def finish(self, reduce: Instr, prefix: str = "acc") -> None:
-        """The reduction's value from lane-wise partial ones."""
+    def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
+        """The reduction's value from partial ones: those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
         partial = f"{prefix}{reduce.id}"
-        if self.pair is not None and reduce is self.pair[1]:
-            top = self.pair[0].id
-            partial = rescaled(top, partial, f"{prefix}{top}")
+        if self.pair is not None and reduce in (self.pair.first, self.pair.second):
+            partial = self.pair.partial(reduce, prefix, "count", length)
         self.tile.put(f"v{reduce.id} = {self.fold(reduce, partial)}")
 
     # -------------------------------------------------------------- what a pass needs
@@ -189,9 +202,9 @@ class Writer:
             seen.add(instr.id)
             if self.k.is_row_value(instr) is row_level:
                 needed.add(instr.id)
-            if row_level and self.pair is not None and instr is self.pair[1]:
-                pending.append(self.pair[0].id)
-            if self.k.is_row_value(instr) and (not row_level or (instr.op.startswith("reduce_") and not self.is_constant(instr))):
+            if row_level and self.pair is not None and instr is self.pair.second:
+                pending.append(self.pair.first.id)
+            if self.k.is_row_value(instr) and (not row_level or (instr.op.startswith("reduce_") and not self.is_local(instr))):
                 continue
             pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]
@@ -200,15 +213,15 @@ class Writer:
         """Reductions that the pass of `stage` accumulates."""
         found = []
         for instr in self.k.instrs:
-            if instr.op.startswith("reduce_") and not self.is_constant(instr):
-                leader = self.pair[0] if self.pair is not None and instr is self.pair[1] else instr
+            if instr.op.startswith("reduce_") and not self.is_local(instr):
+                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
                 if leader.stage == stage + 1:
                     found.append(instr)
         return found
 
     def operands(self, reduces: list[Instr]) -> list[int]:
         """Registers that accumulating the reductions reads."""
-        follower = self.pair[1] if self.pair is not None else None
+        follower = self.pair.second if self.pair is not None else None
         return [a.id for r in reduces if r is not follower for a in r.args if isinstance(a, Ref)]
 
     def element_stores(self, stage: int) -> list[Store]:
@@ -238,11 +251,15 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
     _place(writer, rows)
     writer.tile.define(row, "0")
     mask = writer.tile.mask([row])
+    looped_over = [r for stage in range(kernel.num_stages) for r in writer.looped_reduces(stage)]
+    needed = writer.closure([*writer.operands(looped_over), *(s.value for s in kernel.stores)], row_level=False)
     for instr in kernel.instrs:
+        if not kernel.is_row_value(instr) and instr not in needed:
+            continue
         if not instr.op.startswith("reduce_"):
             writer.emit(instr, schedule.get("policy", ""))
-        elif writer.is_constant(instr):
-            writer.constant_reduce(instr)
+        elif writer.is_local(instr):
+            writer.local_reduce(instr)
         else:
             operand = writer.masked_operand(instr, mask)
             if instr.op == "reduce_prod" and not mask:
@@ -267,8 +284,8 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fun
                 continue
             if not instr.op.startswith("reduce_"):
                 writer.emit(instr)
-            elif writer.is_constant(instr):
-                writer.constant_reduce(instr)
+            elif writer.is_local(instr):
+                writer.local_reduce(instr)
             done.add(instr.id)
         if stage in passes:
             # What a later pass reads again should stay in L2; the last reader lets go of it.
@@ -295,13 +312,33 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     tile.define(row, base)
     for instr in writer.closure([*operands, *(s.value for s in stores)], row_level=False):
         writer.emit(instr, policy)
-    writer.accumulate(reduces, tile.mask([row]))
+    writer.accumulate(reduces, tile.mask([row]), f"r0 // {row.block} + 1" if loop else "1")
     for store in stores:
         writer.store(store)
     if loop:
         tile.leave()
+    behind = _counts(writer, reduces, row, start, length)
     for reduce in reduces:
-        writer.finish(reduce)
+        writer.finish(reduce, length=behind)
+
+
+def _counts(writer: Writer, reduces: list[Instr], row: Axis, start: str, length: int) -> str:
+    """Declare how many elements each lane took (for a variance) and return how many they are together."""
+    if not isinstance(writer.pair, VariancePair) or writer.pair.first not in reduces:
+        return ""
+    tile = writer.tile
+    if start == "0":
+        behind = str(length)
+    elif row.masked:
+        tile.put(f"behind = tl.maximum(tl.minimum({row.size} - {start}, {length}), 0)")
+        behind = "behind"
+    else:
+        behind = str(length)
+    if row.masked:
+        tile.put(f"count = tl.maximum(({behind} - {tile.lanes(row)} + {row.block - 1}) // {row.block}, 0)")
+    else:
+        tile.put(f"count = {length // row.block}")
+    return f"tl.maximum({behind}, 1)" if behind == "behind" else behind
 
 
 def _place(writer: Writer, axes: list[Axis]) -> None:

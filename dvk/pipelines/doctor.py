@@ -7,6 +7,7 @@ becomes a line of the report and never an error of ours. What was measured is ke
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -44,6 +45,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
     copy = _probe("cpu_copy", {"num_bytes": CPU_COPY_BYTES})
     interpreter = _probe("triton", {"device": "cpu"}, {"TRITON_INTERPRET": "1"})
     compiled = _probe("triton", {"device": "cuda"}) if cuda["works"] else {"works": False, "error": cuda["error"]}
+    compiler = _compiler()
     report = {
         "dvk": dvk.__version__,
         "commit": runs.commit(),
@@ -51,10 +53,10 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "machine": machine.describe() | {"copy_gbps": copy.get("copy_gbps")},
         "driver": _driver() if gpus else None,
         "cuda": cuda,
-        "compiler": _compiler(),
+        "compiler": compiler,
         "nvcc": _nvcc(),
         "triton": {"gpu": compiled, "interpreter": interpreter},
-        "backends": _backends(),
+        "backends": _backends(compiler, compiled if cuda["works"] else interpreter),
         "library": _library(library or default_path()),
     }
     report["saved"] = _save(copy, cuda)
@@ -90,9 +92,9 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
 
 def _compiler() -> dict[str, Any]:
     """The C++ compiler: its path, version, and whether OpenMP kernels compile and run."""
-    path = shutil.which("g++")
+    path = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if path is None:
-        return {"path": None, "version": None, "works": False, "error": "g++ not found"}
+        return {"path": None, "version": None, "works": False, "error": "no C++ compiler found"}
     with tempfile.TemporaryDirectory(prefix="dvk-doctor-") as folder:
         answer = _probe("cpp", {"folder": folder, "compiler": path})
     return {"path": path, "version": _first_line([path, "-dumpfullversion"]), **answer}
@@ -123,12 +125,23 @@ def _output(command: list[str]) -> str:
 
 # ---------------------------------------------------------------- backends, library, memory
 
-def _backends() -> dict[str, dict[str, Any]]:
-    """Which backends work; where one does not, why and what to install."""
+def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Which backends work, and how; where one does not, why and what to do.
+
+    A backend says what it lacks; what it has must also have worked in its probe.
+    """
+    device = backends.default_device()
+    probes = {"cpp": cpp, "triton": triton}
     found = {}
     for name in backends.BACKENDS:
-        missing = backends.get(name).available()
-        found[name] = {"works": missing is None, "error": missing}
+        lacks = backends.get(name).unavailable()
+        probe = probes.get(name, {"works": True})
+        error = ": ".join(lacks) if lacks else None if probe["works"] else probe["error"]
+        found[name] = {
+            "works": error is None,
+            "error": error,
+            "untimed": backends.untimed(name, device) if error is None else None,
+        }
     return found
 
 

@@ -91,7 +91,7 @@ def pick_backend(asked: str, device: str) -> Backend:
         raise UsageError("the composer does not write CUDA yet", "use --backend triton, or `dvk verify` a CUDA candidate")
     if backend == "cpp" and device == "cuda":
         raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
-    backends.require(backend)
+    backends.require(backend, device)
     return backend
 
 

@@ -19,6 +19,7 @@ from dvk.skills import Added, Hit, Library
 if TYPE_CHECKING:
     from dvk.records import Skill
 
+_SOURCES = "give a folder of skill files or a JSONL file"
 _BATCH = 1000
 """Skills of one import transaction: about a second, so that other writers get their turn."""
 _COMPACT_FROM = 1000
@@ -96,7 +97,7 @@ def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
     """
     skills, problems = _read(source)
     if problems and not skills:
-        raise LibraryError(f"nothing to import from `{source}`: {problems[0]}", "give a folder of skill files or a JSONL file")
+        raise LibraryError(f"nothing to import from `{source}`: {problems[0]}", _SOURCES)
     done = Imported(problems=problems)
     waiting = iter(skills)
     with Library.open(path, create=True) as library:
@@ -151,12 +152,12 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
     if source.is_dir():
         files = sorted(source.glob("*.md"))
         if not files:
-            raise UsageError(f"no .md files in `{source}`", "give a folder of skill files or a JSONL file")
+            raise UsageError(f"no .md files in `{source}`", _SOURCES)
     elif source.suffix == ".md" and source.is_file():
         files = [source]
     else:
         what = "not a folder, .md or .jsonl file" if source.exists() else "no such file or folder"
-        raise UsageError(f"{what}: `{source}`", "give a folder of skill files or a JSONL file")
+        raise UsageError(f"{what}: `{source}`", _SOURCES)
     skills: dict[str, Skill] = {}
     problems: list[str] = []
     for file in files:

@@ -19,8 +19,8 @@ system, may write to its protocol socket what it likes, and may fill the disk. M
 process (files in /dev/shm) is not counted. For root, the process limit is enforced by polling.
 """
 
+from dvk.sandbox.channel import Channel
 from dvk.sandbox.launcher import warm
 from dvk.sandbox.session import Death, Message, Session, call
-from dvk.sandbox.wire import Channel
 
 __all__ = ["Channel", "Death", "Message", "Session", "call", "warm"]

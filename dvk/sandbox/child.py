@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 from dvk.sandbox import proctree
-from dvk.sandbox.wire import Channel
+from dvk.sandbox.channel import Channel
 
 USER_WIDE_FACTOR = 16
 """RLIMIT_NPROC counts all of a user's tasks, other sessions' too, so it can only be a coarse backstop for bombs."""

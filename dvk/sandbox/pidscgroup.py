@@ -7,51 +7,60 @@ polling and, for ordinary users, RLIMIT_NPROC remain.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 
-def create(num_tasks: int) -> Path | None:
-    """A group that holds at most `num_tasks` processes and threads; None where we may not make one."""
+def create(num_tasks: int) -> str | None:
+    """Path of a group that holds at most `num_tasks` processes and threads; None where we may not make one."""
     for parent in _own_groups():
-        group = parent / f"dvk-{os.getpid()}"
+        group = f"{parent}/dvk-{os.getpid()}"
         try:
-            group.mkdir()
+            os.mkdir(group)
         except OSError:
             continue
-        try:
-            (group / "pids.max").write_text(str(num_tasks))
+        if _write(f"{group}/pids.max", num_tasks):
             return group
-        except OSError:  # version 2 without the pids controller in this subtree
-            remove(group)
+        remove(group)  # version 2 without the pids controller in this subtree
     return None
 
 
-def join(group: Path) -> None:
+def join(group: str) -> None:
     """Move this process into the group; what it forks from now on is in it too."""
-    try:
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-    except OSError:
-        pass  # a version 2 rule (no processes in inner groups) or a race with its removal: the polling remains
+    _write(f"{group}/cgroup.procs", os.getpid())  # may be refused (version 2's inner groups): the polling remains
 
 
-def remove(group: Path) -> None:
+def remove(group: str) -> None:
     """Delete the group, once it is empty."""
     try:
-        group.rmdir()
+        os.rmdir(group)
     except OSError:
         pass
 
 
-def _own_groups() -> list[Path]:
+def _write(path: str, value: int) -> bool:
+    # Unbuffered and without O_CREAT: these are files of the kernel, and a refusal comes from the write.
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return os.write(descriptor, str(value).encode()) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _own_groups() -> list[str]:
     groups = []
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        with open("/proc/self/cgroup") as file:
+            lines = file.read().splitlines()
     except OSError:
         return []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if "pids" in controllers.split(","):
-            groups.append(Path("/sys/fs/cgroup/pids") / path.lstrip("/"))
+            groups.append("/sys/fs/cgroup/pids" + path.rstrip("/"))
         elif not controllers:
-            groups.append(Path("/sys/fs/cgroup") / path.lstrip("/"))
+            groups.append("/sys/fs/cgroup" + path.rstrip("/"))
     return groups

@@ -7,22 +7,22 @@ be seen in part, hence `kill_descendants` repeats until nothing is left.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import namedtuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Usage(NamedTuple):
-    """What a tree uses."""
-
-    memory_bytes: int  # resident pages not from files, those a process inherited from the zygote not counted again
-    num_tasks: int  # processes and threads
+Usage = namedtuple("Usage", ["memory_bytes", "num_tasks"])
+"""What a tree uses: resident pages not from files (those inherited from the zygote not counted again); processes and
+threads."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -31,6 +31,8 @@ def prctl(option: int, value: int) -> None:
     Raises:
         OSError: the kernel refused.
     """
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
@@ -56,12 +58,12 @@ def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
 
     Args:
         root: a process id.
-        inherited_bytes: what a process that was forked from this one, and did not exec, shares with it. Exact shares
-            (smaps_rollup) are no way to count: reading them waits for every fork in progress.
+        inherited_bytes: what `root` shared with the zygote at its start, and so does every process forked from it that
+            did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for every fork in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
     memory = tasks = 0
-    image = _image(os.getpid())
+    image = _image(root)
     for pid in _walk(root):
         try:
             with open(f"/proc/{pid}/status", "rb") as file:
@@ -76,10 +78,13 @@ def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
     return Usage(memory, tasks)
 
 
-def anonymous_bytes() -> int:
-    """This process's resident memory that is not from files."""
-    with open("/proc/self/status", "rb") as file:
-        return _field(file.read(), b"RssAnon:") * 1024
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory of one process that is not from files; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return _field(file.read(), b"RssAnon:") * 1024
+    except OSError:
+        return 0
 
 
 def available_bytes() -> int:

@@ -1,21 +1,27 @@
-"""One session's guard: forks the child, watches it, ends its whole tree, says how it ended.
+"""One session's guard: watches the child, ends its whole tree, says how it ended.
 
-It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by leaving its
-process group or session. It watches its control socket: when the parent is gone, however that came
-about, it kills the tree and itself. It runs none of the candidate's code and no torch.
+The process forked the child and then became this program (`fork.py`): an interpreter of its own
+without torch, because a process that shares the zygote's pages is slowed to a standstill by a fork
+bomb below it, whose every fork and exit holds the lock on those pages. Hence also the sparse
+imports. It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by
+leaving its process group or session. It watches its control socket: when the parent is gone,
+however that came about, it kills the tree and itself. It runs none of the candidate's code.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
-import shutil
 import signal
 import socket
 import time
-from typing import Any, NoReturn
 
-from dvk.sandbox import child, pidscgroup, proctree, wire
+from dvk.sandbox import pidscgroup, proctree, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 POLL_S = 0.05
 """How often memory and processes are counted: well below 1 % of a core, and a fork bomb written in Python makes some
@@ -25,51 +31,32 @@ MACHINE_RESERVE_BYTES = 256 << 20
 """A large child is ended when the machine has less than this left, before the kernel picks a victim of its own."""
 
 
-def main(request: dict[str, Any], control_descriptor: int, protocol_descriptor: int) -> int:
-    """Run one session as `request` says (see `launcher.Launcher.spawn`); the process's exit code."""
-    os.setsid()
-    proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
+def main(text: str) -> None:
+    """Guard one session.
+
+    Args:
+        text: JSON with pid (the child), control and log (descriptors), home, wall_s, memory_bytes, num_processes,
+            output_bytes, inherited_bytes, group (control group's path or null).
+    """
+    request = json.loads(text)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    log_read, log_write = os.pipe()
-    own = os.getpid()
-    # One more than the limit, so that the polling sees the limit passed and names it.
-    group = pidscgroup.create(request["num_processes"] + 1)
-    pid = os.fork()
-    if pid == 0:
-        if group is not None:
-            pidscgroup.join(group)
-        _become_child(request, own, protocol_descriptor, log_write, [control_descriptor, wake, waker, log_read])
-    os.close(protocol_descriptor)
-    os.close(log_write)
-    os.set_blocking(log_read, False)
-    with socket.socket(fileno=control_descriptor) as control:
-        watch = _Watch(request, control, pid, log_read, wake)
-        watch.run()
-    if group is not None:
-        pidscgroup.remove(group)
-    return 0
-
-
-def _become_child(request: dict[str, Any], warden: int, protocol: int, log: int, private: list[int]) -> NoReturn:
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in private:
-            os.close(descriptor)
-        code = child.main(request, warden, protocol, log)
-    finally:
-        os._exit(code)
+    os.set_blocking(request["log"], False)
+    with socket.socket(fileno=request["control"]) as control:
+        _Watch(request, control, wake).run()
 
 
 class _Watch:
-    def __init__(self, request: dict[str, Any], control: socket.socket, pid: int, log: int, wake: int):
-        self.control, self.pid, self.log_descriptor, self.wake = control, pid, log, wake
+    def __init__(self, request: dict[str, Any], control: socket.socket, wake: int):
+        self.control, self.wake = control, wake
+        self.pid: int = request["pid"]
+        self.log_descriptor: int = request["log"]
         self.home: str = request["home"]
+        self.group: str | None = request["group"]
+        self.inherited_bytes: int = request["inherited_bytes"]
         self.memory_bytes: int = request["memory_bytes"]
         self.num_processes: int = request["num_processes"]
         self.output_bytes: int = request["output_bytes"]
@@ -80,24 +67,13 @@ class _Watch:
         self.parent_there = True
         self.status: int | None = None
         self.oom_kills = _oom_kills()
-        self.inherited_bytes = proctree.anonymous_bytes()
-
-    def rehearse(self) -> None:
-        """Touch the pages that guarding needs, while nothing is wrong.
-
-        Warden and child descend from one zygote, so a first write to a page here waits for a lock that every fork
-        and exit below holds: a bomb of a hundred processes delays it by seconds.
-        """
-        self._count()
-        proctree.descendants(self.pid)
-        proctree.signal_all([], signal.SIGKILL)
-        wire.encode({"event": "death", "reason": "processes", "log": self._text()})
-        self._reap()
 
     def run(self) -> None:
         """Until the child, its limits or the parent end it; then clean up and report."""
-        self.rehearse()
-        self._tell({"event": "started", "pid": self.pid, "warden": os.getpid()})
+        self._reap()  # the child may have ended before the signal handler was there
+        if self.status is not None:
+            self._end(self._ending(self.status))
+            return
         reason = None
         next_count = 0.0
         while reason is None:
@@ -196,7 +172,11 @@ class _Watch:
         # All writers are dead, so what is left in the pipe is bounded by its capacity.
         while self.log_open and self._read_log():
             pass
+        import shutil
+
         shutil.rmtree(self.home, ignore_errors=True)
+        if self.group is not None:
+            pidscgroup.remove(self.group)
         self._tell({"event": "death", "reason": reason, "log": self._text()})
 
     def _tell(self, event: dict[str, Any]) -> None:

@@ -7,11 +7,11 @@ nobody: an oversized or unreadable frame is a `Garbled`, never another exception
 from __future__ import annotations
 
 import json
-import os
-import socket
 import struct
-import threading
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_FRAME_BYTES = 256 << 20
 """Larger frames are refused; the largest honest ones carry sources, a few megabytes at most."""
@@ -59,34 +59,3 @@ class Frames:
         if not isinstance(value, dict):
             raise Garbled("not an object")
         return value
-
-
-class Channel:
-    """The child's end of the protocol; blocking."""
-
-    def __init__(self, connection: socket.socket):
-        self._connection = connection
-        self._frames = Frames()
-        self._owner = os.getpid()
-        self._lock = threading.Lock()
-
-    def receive(self) -> dict[str, Any] | None:
-        """The next request; None when the parent closed."""
-        self._only_owner()
-        while (value := self._frames.next()) is None:
-            data = self._connection.recv(1 << 16)
-            if not data:
-                return None
-            self._frames.feed(data)
-        return value
-
-    def send(self, value: dict[str, Any]) -> None:
-        """Answer with one JSON object."""
-        self._only_owner()
-        with self._lock:
-            self._connection.sendall(encode(value))
-
-    def _only_owner(self) -> None:
-        # Candidate code that forks and returns twice must not answer twice.
-        if os.getpid() != self._owner:
-            os._exit(70)

@@ -21,7 +21,7 @@ import time
 import warnings
 from typing import Any
 
-from dvk.sandbox import proctree
+from dvk.sandbox import fork, proctree
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
@@ -84,17 +84,14 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
         for descriptor in descriptors:
             os.close(descriptor)
         return
-    code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        from dvk.sandbox import warden
-
-        code = warden.main(request, control_descriptor=descriptors[0], protocol_descriptor=descriptors[1])
+        fork.become_warden(request, *descriptors)
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def _bury(wardens: set[int], wait_s: float = 0.0) -> None:

@@ -19,7 +19,14 @@ _LINE = re.compile(r"^\w+: (?P<dtype>\w+|\?)(?:\[[^\]]*\])? = (?P<op>[\w.:]+)\("
 _WRAPPING = re.compile(r"^_*(?:native_|cudnn_|miopen_|mkldnn_|efficient_|flash_|fused_)*")
 _TAIL = re.compile(r"(?:_legit|_no_training|_no_stats|_functional|_forward|_with_update)+$")
 
-_POINTWISE = "elementwise"
+_ACTIVATIONS = (
+    "relu gelu silu sigmoid tanh mish elu celu selu leaky_relu hardtanh hardswish hardsigmoid softplus relu6 prelu "
+    "log_sigmoid glu"
+).split()
+_ARITHMETIC = (
+    "add sub rsub mul div pow exp log sqrt rsqrt abs neg erf sin cos maximum minimum clamp clamp_min clamp_max where "
+    "lerp addcmul addcdiv reciprocal square sign round floor masked_fill gt lt ge le eq ne logical_and logical_not"
+).split()
 _WORDS = {
     # matrix products
     "addmm": "linear matmul epilogue", "mm": "matmul", "bmm": "matmul batched", "baddbmm": "matmul batched epilogue",
@@ -44,18 +51,14 @@ _WORDS = {
     "smooth_l1_loss": "loss reduction", "huber_loss": "loss reduction", "kl_div": "loss reduction",
     "binary_cross_entropy": "loss", "binary_cross_entropy_with_logits": "binary_cross_entropy loss",
     # elementwise
-    **{op: f"activation {_POINTWISE}" for op in (
-        "relu", "gelu", "silu", "sigmoid", "tanh", "mish", "elu", "celu", "selu", "leaky_relu", "hardtanh", "hardswish",
-        "hardsigmoid", "softplus", "relu6", "prelu", "log_sigmoid", "glu")},
-    **{op: _POINTWISE for op in (
-        "add", "sub", "rsub", "mul", "div", "pow", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "sin", "cos", "maximum",
-        "minimum", "clamp", "clamp_min", "clamp_max", "where", "lerp", "addcmul", "addcdiv", "reciprocal", "square", "sign",
-        "round", "floor", "masked_fill", "gt", "lt", "ge", "le", "eq", "ne", "logical_and", "logical_not")},
+    **dict.fromkeys(_ACTIVATIONS, "activation elementwise"),
+    **dict.fromkeys(_ARITHMETIC, "elementwise"),
     "to": "cast", "to_copy": "cast", "convert_element_type": "cast",
     "dropout": "random mask", "bernoulli": "dropout random mask",
     # data movement
     "cat": "concat", "stack": "concat", "embedding": "gather", "gather": "index", "index": "gather",
-    "index_select": "gather index", "scatter": "index", "scatter_add": "scatter atomics", "index_add": "scatter atomics",
+    "index_select": "gather index", "scatter": "index", "scatter_add": "scatter atomics",
+    "index_add": "scatter atomics",
     "transpose": "strided", "permute": "transpose strided", "t": "transpose", "contiguous": "strided",
     "clone": "copy contiguous", "pad": "padding", "constant_pad_nd": "padding", "roll": "",
     "max_pool2d": "pooling", "max_pool2d_with_indices": "max_pool2d pooling", "avg_pool2d": "pooling",
@@ -63,12 +66,24 @@ _WORDS = {
     "upsample_bilinear2d": "upsample interpolate",
 }  # fmt: skip
 """What to ask for besides the operator's own name."""
+_TOGETHER = (
+    ({"matmul", "softmax"}, "attention"),
+    ({"mean", "rsqrt"}, "rms_norm normalization"),
+    ({"matmul", "sum"}, "collapse"),
+    ({"sigmoid", "mul"}, "silu gated"),
+)
+"""What operators that occur together are known as when the module spells it out."""
 _ENGLISH = {"t", "to", "any", "all", "where", "eq", "ge", "gt", "le", "lt", "ne"}
 """Operators whose names, as words, mean nothing in a text."""
-_SILENT = {"view", "reshape", "_unsafe_view", "expand", "unsqueeze", "squeeze", "detach", "alias", "getitem", "slice", "select", "flatten"}
+_SILENT = set("view reshape unsafe_view expand unsqueeze squeeze detach alias getitem slice select flatten".split())
 """Operators that move nothing: no skill is about them."""
-_DTYPES = {"float16": "float16 fp16 half", "bfloat16": "bfloat16 bf16 half", "float64": "float64 double", "int8": "int8 quantization",
-           "uint8": "uint8 quantization"}  # fmt: skip
+_DTYPES = {
+    "float16": "float16 fp16 half",
+    "bfloat16": "bfloat16 bf16 half",
+    "float64": "float64 double",
+    "int8": "int8 quantization",
+    "uint8": "uint8 quantization",
+}
 
 
 def query_from_graph(graph: Graph, library: Library, num_terms: int) -> str:
@@ -92,6 +107,9 @@ def graph_words(listing: str) -> list[str]:
             own = "" if operator in _ENGLISH else operator
             words.update(dict.fromkeys(f"{own} {_WORDS.get(operator, '')}".split()))
         words.update(dict.fromkeys(_DTYPES.get(match["dtype"], "").split()))
+    for parts, known_as in _TOGETHER:
+        if parts <= words.keys():
+            words.update(dict.fromkeys(known_as.split()))
     return list(words)
 
 

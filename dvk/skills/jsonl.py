@@ -32,7 +32,9 @@ def read(path: Path) -> tuple[list[Skill], list[str]]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise LibraryError(f"cannot read `{path}`: {error.strerror}", "give a JSONL file with one skill a line") from None
+        raise LibraryError(
+            f"cannot read `{path}`: {error.strerror}", "give a file with one JSON object a line"
+        ) from None
     skills: dict[str, Skill] = {}
     problems: list[str] = []
     seen: set[str] = set()

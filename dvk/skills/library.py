@@ -128,7 +128,7 @@ class Library:
         ]
 
     def frequency(self, word: str) -> int:
-        """Skills that contain `word`; an identifier counts as a whole or by all its parts. Estimated where very common."""
+        """Skills that contain `word`, an identifier as a whole or all its parts; estimated where very common."""
         whole, parts = whole_and_parts(word)
         if not whole:
             return 0
@@ -148,7 +148,8 @@ class Library:
 
     def __contains__(self, name: str) -> bool:
         with schema.reported(self.path):
-            return self._connection.execute("SELECT 1 FROM skills WHERE name = ?", (clean(name),)).fetchone() is not None
+            found = self._connection.execute("SELECT 1 FROM skills WHERE name = ?", (clean(name),)).fetchone()
+        return found is not None
 
     def __len__(self) -> int:
         with schema.reported(self.path):
@@ -160,16 +161,15 @@ class Library:
             return [row[0] for row in self._connection.execute("SELECT name FROM skills ORDER BY name")]
 
     def stats(self) -> dict[str, Any]:
-        """Counts for people: how many skills, by scope and tag, with a recipe, measured, from seeds, and the file's size."""
+        """How many skills: in all, by scope and tag, with a recipe, measured, unedited seeds; and the file's size."""
         with schema.reported(self.path):
             ask = self._connection.execute
             scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
-            tags = dict(
-                ask("SELECT value, count(*) FROM skills, json_each(skills.tags) GROUP BY value ORDER BY 2 DESC, 1").fetchall()
-            )
+            sql = "SELECT value, count(*) FROM skills, json_each(skills.tags) GROUP BY value ORDER BY 2 DESC, 1"
+            tags = dict(ask(sql).fetchall())
             recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
             measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]
-            seeds = ask("SELECT count(*) FROM seeds JOIN skills USING (name) WHERE seeds.digest = skills.digest").fetchone()[0]
+            seeds = ask("SELECT count(*) FROM seeds JOIN skills USING (name, digest)").fetchone()[0]
             size = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()").fetchone()[0]
         return {
             "path": str(self.path),
@@ -224,7 +224,8 @@ class Library:
             sql = "SELECT name, id FROM skills WHERE name IN (SELECT value FROM json_each(?))"
             known = {row[0]: row[1] for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
             if known and taken == "refuse":
-                raise LibraryError(f"already in the library: {', '.join(sorted(known))}", "rename them, or use --replace")
+                names = ", ".join(sorted(known))
+                raise LibraryError(f"already in the library: {names}", "rename them, or use --replace")
             table = db.table("skills")
             if taken == "replace":
                 for name, number in known.items():
@@ -244,7 +245,7 @@ class Library:
             raise self._unknown(name)
 
     def compact(self) -> None:
-        """Merge the search index into one piece: a few seconds for 100,000 skills, for searches right after a large import."""
+        """Merge the search index into one piece after a large import; some seconds for 100,000 skills."""
         with schema.reported(self.path), schema.writing(self._connection):
             self._connection.execute("INSERT INTO skills_fts(skills_fts) VALUES ('optimize')")
 

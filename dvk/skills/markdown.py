@@ -85,7 +85,8 @@ def render(skill: Skill) -> str:
     Raises:
         LibraryError: a field cannot be written on one line of front matter.
     """
-    lines = [f"name: {skill.name}", f"description: {skill.description}", f"scope: {skill.scope}", f"tags: {_list(skill.tags)}"]
+    lines = [f"{key}: {getattr(skill, key)}" for key in ("name", "description", "scope")]
+    lines.append(f"tags: {_list(skill.tags)}")
     if skill.recipe is not None:
         lines.append(f"recipe: {skill.recipe}")
     if skill.relations:
@@ -94,7 +95,8 @@ def render(skill: Skill) -> str:
     text = "\n".join(["---", *lines, "---", "", skill.body.strip("\n"), ""])
     back = parse(text, f"skill `{skill.name}`", sections=False)
     if any(getattr(back, key) != getattr(skill, key) for key in _KEYS):
-        raise LibraryError(f"skill `{skill.name}` cannot be written as Markdown", "keep line breaks, commas and brackets out of its description, tags and relations, or export as JSONL")
+        hint = "keep line breaks, commas and brackets out of description, tags and relations, or export as JSONL"
+        raise LibraryError(f"skill `{skill.name}` cannot be written as Markdown", hint)
     return text
 
 
@@ -106,7 +108,9 @@ def _front_matter(lines: list[str], source: str) -> tuple[dict[str, object], dic
         key, separator, value = line.partition(":")
         value = value.strip()
         if not separator or key not in _KEYS:
-            raise _wrong(source, number, f"expected one of {', '.join(_KEYS)}, followed by a colon; found `{line[:60]}`")
+            raise _wrong(
+                source, number, f"expected one of {', '.join(_KEYS)}, followed by a colon; found `{line[:60]}`"
+            )
         if key in values:
             raise _wrong(source, number, f"{key} given twice")
         if not value:

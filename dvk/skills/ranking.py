@@ -13,7 +13,8 @@ rows that cannot win. Therefore every term is first counted, up to MAX_RANKED, w
   of all skills, whose bm25() is zero, step aside when there are others. What no rung can fill comes from
   the first MAX_RANKED rows that match.
 
-A score is minus `bm25()` with the weights of `schema.COLUMNS`: higher is better, positive, comparable within one answer only.
+A score is minus `bm25()` with the weights of `schema.COLUMNS`: higher is better, positive, comparable within
+one answer only.
 """
 
 from __future__ import annotations

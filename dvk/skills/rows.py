@@ -30,7 +30,7 @@ def to_row(skill: Skill) -> dict[str, Any]:
 
 
 def to_skill(row: Mapping[str, Any]) -> Skill:
-    """The skill in `row`; columns that are not fields of Skill are ignored. LibraryError when another tool has spoilt it."""
+    """The skill in `row`, whose other columns are ignored; LibraryError when another tool has spoilt it."""
     try:
         values = {field: json.loads(row[field]) if field in _JSON else row[field] for field in Skill.model_fields}
         return Skill.model_validate(values)

@@ -39,9 +39,20 @@ def m001_skills(db: Database) -> None:
     skills = db.table("skills")
     skills.create(
         {
-            "id": int, "name": str, "description": str, "scope": str, "tags": str, "body": str, "recipe": str,
-            "relations": str, "provenance": str, "evidence": str, "identifiers": str, "digest": str,
-            "created_at": str, "updated_at": str,
+            "id": int,
+            "name": str,
+            "description": str,
+            "scope": str,
+            "tags": str,
+            "body": str,
+            "recipe": str,
+            "relations": str,
+            "provenance": str,
+            "evidence": str,
+            "identifiers": str,
+            "digest": str,
+            "created_at": str,
+            "updated_at": str,
         },
         pk="id",
         not_null={"name", "description", "scope", "tags", "body", "identifiers", "digest"},
@@ -66,14 +77,16 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """
     if not path.exists():
         if not create:
-            raise LibraryError(f"no skill library at `{path}`", "check --library, or make one with `dvk skills import` or `add`")
+            hint = "check --library, or make one with `dvk skills import` or `add`"
+            raise LibraryError(f"no skill library at `{path}`", hint)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LibraryError(f"cannot make `{path.parent}`: {error.strerror}", "set DVK_HOME or --library to a writable place") from None
+            hint = "set DVK_HOME or --library to a writable place"
+            raise LibraryError(f"cannot make `{path.parent}`: {error.strerror}", hint) from None
     with reported(path):
         if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            # Without write access WAL's side files cannot be made; a file that nobody here can change is safe to read as is.
+            # Without write access WAL's side files cannot be made; what nobody here can change is safe to read as is.
             address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
             connection = sqlite3.connect(address, uri=True, isolation_level=None)
             connection.execute("PRAGMA query_only=1")
@@ -81,8 +94,10 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             _recognise(connection, path)
-            connection.execute("PRAGMA synchronous=NORMAL")  # with WAL: kill -9 loses nothing, a power cut at most the last commits
-            connection.execute("PRAGMA mmap_size=1073741824")  # pages are read in place; a large library's index is some hundred MB
+            # With WAL: kill -9 loses nothing, a power cut at most the last commits.
+            connection.execute("PRAGMA synchronous=NORMAL")
+            # Pages are read in place; a large library's index has some hundred MB.
+            connection.execute("PRAGMA mmap_size=1073741824")
         except BaseException:
             connection.close()
             raise
@@ -155,10 +170,12 @@ def reported(path: Path) -> Iterator[None]:
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     mark = _pragma(connection, "application_id")
     if mark != APPLICATION_ID and (mark or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()):
-        raise LibraryError(f"`{path}` is a database, but not a skill library", "give the path of a library made by `dvk skills`")
+        hint = "give the path of a library made by `dvk skills`"
+        raise LibraryError(f"`{path}` is a database, but not a skill library", hint)
     version = _pragma(connection, "user_version")
     if version > len(MIGRATIONS):
-        raise LibraryError(f"skill library `{path}` was written by a newer dvk (schema {version})", "upgrade dvk, or choose another library")
+        hint = "upgrade dvk, or choose another library"
+        raise LibraryError(f"skill library `{path}` was written by a newer dvk (schema {version})", hint)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -74,4 +74,3 @@ def _stamp() -> str:
     with os.scandir(seed_dir()) as entries:
         files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".md"))
     return hashlib.sha256(repr(files).encode()).hexdigest()[:16]
-

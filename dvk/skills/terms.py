@@ -54,10 +54,12 @@ def whole_and_parts(word: str) -> tuple[str, list[str]]:
 
 
 def _spellings(text: str) -> Iterator[str]:
-    for match in _CHUNK.finditer(text):
-        hyphened = match.group().split("-")
+    for chunk in dict.fromkeys(_CHUNK.findall(text)):
+        if chunk.isalpha() and chunk.islower():  # a plain word, as most are
+            continue
+        hyphened = chunk.split("-")
         if len(hyphened) > 1 and all(part.isalpha() for part in hyphened):
-            yield _squash(match.group())
+            yield _squash(chunk)
         for dotted in hyphened:
             members = [member for member in _MEMBER.split(dotted) if member.strip("_")]
             if len(members) > 1 and not any(member[0].isdigit() for member in members):

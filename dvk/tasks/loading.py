@@ -26,6 +26,8 @@ _DEATHS = {
                 "or allow more with --set limits.wall_s=SECONDS"),
     "memory": ("needed more than {memory_gib:.1f} GiB", "make the example inputs smaller, "
                "or allow more with --set limits.memory_bytes=BYTES"),
+    "processes": ("started more than {num_processes} processes and threads", "start none while the file is imported or run, "
+                  "or allow more with --set limits.num_processes=NUMBER"),
 }
 
 
@@ -118,7 +120,8 @@ def _death(death: Death, file: str, stage: str, limits: Limits) -> TaskError:
     printed = "\nit printed last: " + " / ".join(line.strip()[:200] for line in lines) if lines else ""
     if death.reason in _DEATHS:
         what, hint = _DEATHS[death.reason]
-        what = what.format(wall_s=limits.wall_s, memory_gib=limits.memory_bytes / 2**30)
+        what = what.format(wall_s=limits.wall_s, memory_gib=limits.memory_bytes / 2**30,
+                           num_processes=limits.num_processes)
     elif death.reason.startswith("signal"):
         what = f"crashed ({death.reason.removeprefix('signal ')})"
         hint = "run the file with Python by itself and fix the crash"

@@ -38,6 +38,10 @@ class Watch(TorchDispatchMode):
         self.products = False  # float32 on CUDA
         self.convolutions = False  # float32 on CUDA
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]

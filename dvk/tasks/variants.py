@@ -74,8 +74,8 @@ def variant(name: str, members: Members, size: int) -> ShapeVariant:
 
 
 def safe_to_broadcast(axis: Axis, members: Members) -> bool:
-    """Size 1 keeps its meaning: no other dimension of the axis stays behind and stretches it."""
-    return members == axis.groups[0]
+    """Size 1 keeps its meaning: `members` is not one tensor's dimension alone that others would stretch."""
+    return len(axis.groups) == 1 or members != axis.groups[-1]
 
 
 def _proposals(label: str, n: int, num_bytes: int) -> Iterator[tuple[str, int]]:

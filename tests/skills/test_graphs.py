@@ -46,6 +46,13 @@ def test_operators_speak_the_words_of_skills(op: str, word: str) -> None:
     assert word in graph_words(graph(op).listing())
 
 
+def test_operators_together_have_a_name_of_their_own() -> None:
+    spelt_out = graph("pow.Tensor_Scalar", "mean.dim", "add.Tensor", "rsqrt.default", "mul.Tensor")
+    assert "rms_norm" in graph_words(spelt_out.listing())
+    assert "attention" in graph_words(graph("bmm.default", "_softmax.default", "bmm.default").listing())
+    assert "attention" not in graph_words(graph("_softmax.default").listing())
+
+
 def test_names_sizes_and_views_say_nothing() -> None:
     assert graph_words(graph("view.default", "relu.default").listing()) == ["relu", "activation", "elementwise"]
     assert "bf16" in graph_words(graph("relu.default", dtype="bfloat16").listing())

@@ -18,10 +18,12 @@ from dvk.skills import Library, default_path, schema
 Make = Callable[..., Skill]
 
 ODD_TEXTS = [
-    '"', "'", '"unbalanced', "AND", "a OR", "NOT", "NEAR(a b, 3)", "*", "a*", "^a", "name:softmax", "{name body}: x", "-", "--", "+",
-    "(", ")", "a\0b", "\0", "", " \n\t", "💥", "日本語", "\ud800", "ﬁ", "é", "%s %d", "'; DROP TABLE skills; --", "\\", "<<<grid, block>>>",
-    "x" * 100_000, "word " * 20_000, '"' * 5000, " OR ".join(f"w{i}" for i in range(20_000)), bytes(range(256)).decode("latin-1") * 400,
-]  # fmt: skip
+    *('"', "'", '"unbalanced', "AND", "a OR", "NOT", "NEAR(a b, 3)", "*", "a*", "^a", "name:softmax", "{name body}: x"),
+    *("-", "--", "+", "(", ")", "a\0b", "\0", "", " \n\t", "💥", "日本語", "\ud800", "ﬁ", "é", "%s %d", "\\"),
+    *("'; DROP TABLE skills; --", "<<<grid, block>>>", "x" * 100_000, "word " * 20_000, '"' * 5000),
+    " OR ".join(f"w{i}" for i in range(20_000)),
+    bytes(range(256)).decode("latin-1") * 400,
+]
 
 
 def names(library: Library, text: str, limit: int = 10) -> list[str]:
@@ -45,7 +47,7 @@ def names(library: Library, text: str, limit: int = 10) -> list[str]:
         ("Straße café", ["straße", "cafe", "CAFÉ"]),
     ],
 )
-def test_whole_identifiers_and_their_parts_are_found(library: Library, make: Make, written: str, asked: list[str]) -> None:
+def test_wholes_and_their_parts_are_found(library: Library, make: Make, written: str, asked: list[str]) -> None:
     library.add(make("wanted", f"use {written} here."))
     library.add(make("other", "nothing of that kind"))
     for text in asked:
@@ -120,8 +122,8 @@ def test_hits_are_sorted_marked_and_carry_the_skill(library: Library, make: Make
 
 
 def test_get_returns_what_was_added(library: Library, make: Make) -> None:
-    skill = make("full", tags=("a", "b c"), recipe="vectorize", relations={"combines": ["x"]}, provenance={"source": "user", "n": 1},
-                 evidence=({"speedup": 1.5},))  # fmt: skip
+    origin = {"provenance": {"source": "user", "n": 1}, "evidence": ({"speedup": 1.5},)}
+    skill = make("full", tags=("a", "b c"), recipe="vectorize", relations={"combines": ["x"]}, **origin)
     library.add(skill)
     assert library.get("full") == skill
     assert "full" in library and "fool" not in library and len(library) == 1

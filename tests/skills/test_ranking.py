@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -84,8 +83,9 @@ def test_estimates_are_near_for_evenly_spread_words(library: Library, make: Make
 
 
 def test_frequency_counts_wholes_and_parts(library: Library, make: Make) -> None:
-    library.add_all([make("a", "layer_norm"), make("b", "a norm of a layer"), make("c", "LayerNorm"), make("d", "norm")])
+    library.add_all(
+        [make("a", "layer_norm"), make("b", "a norm of a layer"), make("c", "LayerNorm"), make("d", "norm")]
+    )
     assert library.frequency("layer_norm") == 3
     assert library.frequency("norm") == 4
     assert library.frequency("...") == 0
-

@@ -18,22 +18,8 @@ from pathlib import Path
 import pytest
 import torch
 
-RECIPES = {
-    "fuse_pointwise",
-    "fuse_epilogue",
-    "fuse_rowwise",
-    "online_softmax",
-    "split_reduction",
-    "persistent_row",
-    "looped_row",
-    "vectorize",
-    "inplace_epilogue",
-    "channels_last",
-    "fold_batch_norm",
-    "collapse_linear_reduction",
-    "cuda_graph",
-    "dead_code",
-}
+from dvk.composer import RECIPES
+
 KINDS = {
     "reduction",
     "normalization",
@@ -114,13 +100,14 @@ def test_there_are_enough_and_names_are_unique() -> None:
 
 
 def test_every_recipe_has_a_skill() -> None:
-    assert {seed.front["recipe"] for seed in ALL if "recipe" in seed.front} == RECIPES
+    assert {seed.front["recipe"] for seed in ALL if "recipe" in seed.front} == set(RECIPES)
 
 
 @by_name
 def test_front_matter(seed: Seed) -> None:
     front = seed.front
-    assert {"name", "description", "scope", "tags"} <= set(front) <= {"name", "description", "scope", "tags", "recipe"}
+    required = {"name", "description", "scope", "tags"}
+    assert required <= set(front) <= required | {"recipe", "relations"}
     assert front["name"] == seed.path.stem
     assert re.fullmatch(r"[a-z0-9][a-z0-9_]*", front["name"])
     assert 20 <= len(front["description"]) <= 140
@@ -162,7 +149,9 @@ def run_python(selected: list[Seed], folder: Path, env: dict[str, str], timeout_
     results = folder / "results.jsonl"
     command = [sys.executable, str(Path(__file__).with_name("run_blocks.py")), str(results), *files]
     try:
-        child = subprocess.run(command, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+        child = subprocess.run(
+            command, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, timeout=timeout_s
+        )
         end = f"the process ended with exit status {child.returncode}\n{child.stderr[-2000:]}"
     except subprocess.TimeoutExpired:
         end = f"the process was stopped after {timeout_s} s"
@@ -220,7 +209,14 @@ def test_cuda_example_runs(seed: Seed, tmp_path: Path) -> None:
 def build(seed: Seed, folder: Path, *flags: str) -> None:
     """Compile the seed's CUDA block with warnings as errors; fails the test with the compiler's text."""
     (folder / "block.cu").write_text(seed.blocks[0][1], encoding="utf-8")
-    command = ["nvcc", "-O2", "-std=c++17", "-arch=native" if "-c" not in flags else "-arch=sm_80", "-Werror", "all-warnings"]
+    command = [
+        "nvcc",
+        "-O2",
+        "-std=c++17",
+        "-arch=native" if "-c" not in flags else "-arch=sm_80",
+        "-Werror",
+        "all-warnings",
+    ]
     child = subprocess.run([*command, "block.cu", *flags], cwd=folder, capture_output=True, text=True, timeout=120)
     assert child.returncode == 0, child.stderr
 

@@ -1,0 +1,41 @@
+"""The child's end of the protocol."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+from dvk.sandbox.wire import Frames, encode
+
+
+class Channel:
+    """Requests in, answers out; blocking, and only for the process that was given it."""
+
+    def __init__(self, connection: socket.socket):
+        self._connection = connection
+        self._frames = Frames()
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next request; None when the parent closed."""
+        self._only_owner()
+        while (value := self._frames.next()) is None:
+            data = self._connection.recv(1 << 16)
+            if not data:
+                return None
+            self._frames.feed(data)
+        return value
+
+    def send(self, value: dict[str, Any]) -> None:
+        """Answer with one JSON object."""
+        self._only_owner()
+        with self._lock:
+            self._connection.sendall(encode(value))
+
+    def _only_owner(self) -> None:
+        # Candidate code that forks and returns twice must not answer twice.
+        if os.getpid() != self._owner:
+            os._exit(70)

@@ -1,0 +1,176 @@
+"""Turn small live modules into C++ programs and run them in this process, many compiled at once.
+
+A `Program` is what a drop-in would run, without its guards; `drop_in` makes the whole drop-in from source text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk.composer import applicable, cpp, embedded, fuse
+from dvk.composer.capture import Captured, trace_module
+from dvk.composer.compose import Composition, Plan, compose, cpp_launch
+from dvk.composer.host import HostWriter
+from dvk.composer.kernel import Kernel
+from dvk.records import Candidate, Task
+
+TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
+_numbers = itertools.count()
+Chooser = Callable[[Kernel], dict[str, Any]]
+
+
+class Function(nn.Module):
+    """A function as a module without weights."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def capture(model: nn.Module | Callable[..., Any], *args: Any) -> Captured:
+    """The graph of a module or function, arguments named x0, x1, …"""
+    module = model if isinstance(model, nn.Module) else Function(model)
+    return trace_module(module, list(args), [f"x{n}" for n in range(len(args))])
+
+
+def fused(model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None) -> Composition:
+    """The kernels of a module under all recipes that apply."""
+    captured = capture(model, *args)
+    return fuse(TASK, captured, tuple(applicable(captured.graph, "cpu", "cpp")) if recipes is None else recipes)
+
+
+class Program:
+    """A module, its arguments, and the C++ program that computes the same."""
+
+    def __init__(self, model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None,
+                 choose: Chooser = cpp.default_schedule):
+        self.module = model if isinstance(model, nn.Module) else Function(model)
+        self.args = args
+        captured = capture(self.module, *args)
+        self.graph = captured.graph
+        self.recipes = tuple(applicable(self.graph, "cpu", "cpp")) if recipes is None else recipes
+        composition = fuse(TASK, captured, self.recipes)
+        number = next(_numbers)
+        kernels = {key: replace(k, name=f"m{number}_{k.name}") for key, k in composition.kernels.items()}
+        self.composition = replace(composition, kernels=kernels)
+        self.kernels = self.composition.ordered
+        self.schedules = {k.name: choose(k) for k in self.kernels}
+        program = HostWriter(self.composition.graph, self.composition.prims, self.composition.part, kernels, cpp_launch,
+                             "inplace_epilogue" in self.recipes, "cpu").program()
+        self.cpp = "\n".join(cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels)
+        body = "\n".join(f"    {line}" for line in [*program.lines, f"return {program.result}"])
+        self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
+        self.namespace: dict[str, Any] = {"torch": torch, "dvk_strided": embedded.dvk_strided, "dvk_derived": embedded.dvk_derived}
+
+    @property
+    def externs(self) -> list[str]:
+        """ATen operators that stayed PyTorch calls."""
+        return [p.op for p in self.composition.prims.prims if p.kind == "extern" and p.op not in ("getitem", "derived")]
+
+    def run(self, *args: Any) -> Any:
+        """The program's result; compiled alone if it was not compiled with others."""
+        if "run" not in self.namespace:
+            compiled([self])
+        with torch.no_grad():
+            return self.namespace["run"](self.module, *(args or self.args))
+
+    def eager(self, *args: Any) -> Any:
+        """What PyTorch computes."""
+        with torch.no_grad():
+            return self.module(*(args or self.args))
+
+
+def compiled(programs: Iterable[Program]) -> list[Program]:
+    """The programs, ready to run, from one call of the compiler."""
+    programs = list(programs)
+    kernels = [k for p in programs for k in p.kernels]
+    if kernels:
+        source = cpp.prelude(kernels) + "\n".join(p.cpp for p in programs)
+        library = embedded.dvk_compile(source, cpp.FLAGS)
+        assert library is not None, "these tests need a C++ compiler"
+    for program in programs:
+        for kernel in program.kernels:
+            function = getattr(library, kernel.name)
+            function.argtypes = [embedded.ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs))
+            function.restype = None
+            program.namespace[f"_dvk_{kernel.name}"] = function
+        exec(compile(program.text, f"<program {id(program)}>", "exec"), program.namespace)
+    return programs
+
+
+def leaves(value: Any) -> list[Any]:
+    """Tensors and numbers of an output, in order."""
+    return torch.utils._pytree.tree_leaves(value)
+
+
+EPSILON = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest difference relative to a value plus the output's rms: a few roundings of the dtype."""
+
+
+def differences(got: Any, want: Any, *, layout: bool = True, scale: float = 1.0) -> list[str]:
+    """How two results differ, in words; empty when they agree."""
+    a, b = leaves(got), leaves(want)
+    if len(a) != len(b) or torch.utils._pytree.tree_structure(got) != torch.utils._pytree.tree_structure(want):
+        return [f"structure {torch.utils._pytree.tree_structure(got)} != {torch.utils._pytree.tree_structure(want)}"]
+    found = []
+    for n, (x, y) in enumerate(zip(a, b)):
+        if not isinstance(y, torch.Tensor):
+            found += [] if x == y and type(x) is type(y) else [f"#{n}: {x!r} != {y!r}"]
+        elif (x.shape, x.dtype) != (y.shape, y.dtype):
+            found.append(f"#{n}: {x.dtype}{list(x.shape)} != {y.dtype}{list(y.shape)}")
+        elif layout and x.stride() != y.stride():
+            found.append(f"#{n}: strides {x.stride()} != {y.stride()} of {list(y.shape)}")
+        elif y.dtype in EPSILON:
+            found += [f"#{n}: {text}" for text in _apart(x.double(), y.double(), EPSILON[y.dtype] * scale)]
+        elif not torch.equal(x, y):
+            found.append(f"#{n}: {int((x != y).sum())} of {y.numel()} differ")
+    return found
+
+
+def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float) -> list[str]:
+    finite = torch.isfinite(y)
+    odd = ~finite & ~((x == y) | (torch.isnan(x) & torch.isnan(y))) | (finite & ~torch.isfinite(x))
+    if odd.any():
+        at = tuple(odd.nonzero()[0].tolist())
+        return [f"{x[at].item()} instead of {y[at].item()} at {at}"]
+    if not finite.any():
+        return []
+    x, y = x[finite], y[finite]
+    error = (x - y).abs() / (y.abs() + y.pow(2).mean().sqrt().clamp(max=1e3) + 1e-30)
+    worst = int(error.argmax())
+    return [f"{x[worst].item()} instead of {y[worst].item()}, error {error[worst].item():.1e}"] if not error[worst] <= epsilon else []
+
+
+def run_source(source: str, name: str = "candidate") -> types.ModuleType:
+    """Execute a file's text as a module."""
+    module = types.ModuleType(name)
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    return module
+
+
+def drop_in(source: str, *args: Any, entry: str = "Model", init: Sequence[Any] = (), training: bool = False,
+            recipes: tuple[str, ...] | None = None, names: Sequence[str] | None = None) -> tuple[types.ModuleType, nn.Module, Candidate]:
+    """The executed drop-in of a file's text, the reference module, and the candidate."""
+    import inspect
+
+    original = run_source(source, "reference")
+    found = getattr(original, entry)
+    function = not isinstance(found, type)
+    model = Function(found) if function else found(*init)
+    model.train(training)
+    task = Task(id="test", name="test", source=source, entry=entry, kind="function" if function else "module")
+    names = names or list(inspect.signature(found if function else model.forward).parameters)[:len(args)]
+    captured = trace_module(model, list(args), list(names))
+    chosen = tuple(applicable(captured.graph, "cpu", "cpp")) if recipes is None else recipes
+    candidate = compose(task, captured, Plan(chosen), "cpp")
+    return run_source(candidate.source), model, candidate
