@@ -109,6 +109,8 @@ class _Encoder:
     def __init__(self, program: Any, model: Any, inputs: dict[str, Any]):
         self.program, self.model, self.inputs = program, model, inputs
         self.names: dict[str, str] = {}
+        self.renamed: set[str] = set()
+        """In-place operations that became ordinary ones."""
         self.counts = dict.fromkeys("xpcv", 0)
         self.nodes: list[Node] = []
 
@@ -136,14 +138,14 @@ class _Encoder:
             elif node.op == "output":
                 output = node.args[0]
             else:
-                raise CannotCompose(f"graph node of kind {node.op}")
+                raise CannotCompose("a nested graph: an autocast or grad-mode block, or control flow, inside forward()")
         return Graph(nodes=tuple(self.nodes), outputs=self._outputs(output), training=bool(self.model.training))
 
     def _outputs(self, flat: Any) -> Any:
         import torch
 
         spec = self.program.call_spec.out_spec
-        users = [self._encode(v) for v in flat][-spec.num_leaves:] if spec.num_leaves else []
+        users = [_Leaf(self._encode(v)) for v in flat][-spec.num_leaves:] if spec.num_leaves else []
         tree = torch.utils._pytree.tree_unflatten(users, spec)
         return _plain(tree)
 
@@ -155,7 +157,7 @@ class _Encoder:
             tensor = self.program.constants[target]
             if tensor.numel() > MAX_LITERAL:
                 raise CannotCompose(f"a constant of {tensor.numel()} elements made in forward()")
-            self._add(node, "c", "const", kwargs={"data": tensor.tolist()})
+            self._add(node, "c", "const", kwargs={"data": self._encode(tensor.tolist())})
         else:
             self._add(node, "c" if kind == "const" else "p", kind, target=target)
 
@@ -174,22 +176,24 @@ class _Encoder:
                 op = f"aten.{packet[:-1]}.{overload}"
                 self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
                 self.names[node.args[0].name] = self.names[node.name]
+                self.renamed.add(node.name)
                 return
         self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
 
     def _is_fresh(self, target: Any, node: Any, later: list[Any]) -> bool:
-        """The written value is a temporary that nobody else can see through an alias."""
-        from dvk.composer.lowering import VIEWS
-
-        rest = set(later)
-        packet = str(target.target).removeprefix("aten.").split(".")[0]
-        if target.op != "call_function" or packet in VIEWS or target.target is operator.getitem:
+        """The written value is a temporary, and no alias of it is read after the write."""
+        if target.op != "call_function" or _may_alias(target):
             return False
-        for user in target.users:
-            alias = str(user.target).removeprefix("aten.").split(".")[0]
-            if user is not node and alias in VIEWS and any(u in rest for u in user.users):
-                return False
-        return not packet.endswith("_") or packet == "detach_" or target.name in self.names
+        if _packet(target).endswith("_") and target.name not in self.renamed:
+            return False
+        rest = set(later)
+        aliases, pending = {target}, [target]
+        while pending:
+            for user in pending.pop().users:
+                if user is not node and user not in aliases and _may_alias(user):
+                    aliases.add(user)
+                    pending.append(user)
+        return not any(user in rest for alias in aliases - {target} for user in alias.users)
 
     def _add(self, node: Any, letter: str, op: str, *, args: Any = (), kwargs: Any = None, target: str | None = None) -> None:
         import torch
@@ -230,16 +234,37 @@ class _Encoder:
         raise CannotCompose(f"an operand of type {type(value).__name__}")
 
 
+def _packet(node: Any) -> str:
+    return str(node.target).removeprefix("aten.").split(".")[0]
+
+
+def _may_alias(node: Any) -> bool:
+    from dvk.composer.lowering import VIEWS
+
+    return node.target is operator.getitem or _packet(node) in VIEWS
+
+
+class _Leaf:
+    """An encoded operand that no pytree function descends into."""
+
+    def __init__(self, encoded: Any):
+        self.encoded = encoded
+
+
 def _plain(tree: Any) -> Any:
-    """The output pytree as JSON-able data, keeping tuple and list apart."""
+    """The output pytree as JSON-able data: {'tuple'|'list': parts}, {'dict': pairs}, {'ref': name} or {'value': literal}."""
+    if isinstance(tree, _Leaf):
+        return tree.encoded if isinstance(tree.encoded, dict) and "ref" in tree.encoded else {"value": tree.encoded}
     if isinstance(tree, dict):
-        return tree if set(tree) == {"ref"} else {"dict": {str(k): _plain(v) for k, v in tree.items()}}
+        if type(tree) is not dict or not all(isinstance(k, str) for k in tree):
+            raise CannotCompose(f"the output is a {type(tree).__name__} or has keys that are not strings")
+        return {"dict": [[k, _plain(v)] for k, v in tree.items()]}
     if isinstance(tree, tuple):
         if type(tree) is not tuple:
             raise CannotCompose(f"the output is a {type(tree).__name__}")
         return {"tuple": [_plain(v) for v in tree]}
-    if isinstance(tree, list):
+    if type(tree) is list:
         return {"list": [_plain(v) for v in tree]}
-    if tree is None or isinstance(tree, (bool, int, float, str)):
-        return {"value": tree}
+    if tree is None:
+        return {"value": None}
     raise CannotCompose(f"the output holds a {type(tree).__name__}")

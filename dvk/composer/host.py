@@ -131,9 +131,18 @@ class HostWriter:
         assert node is not None
         if node.op == "input":
             return str(node.target)
-        if node.target is None:
-            return f"torch.tensor({node.kwargs['data']!r}, dtype=torch.{node.dtype}, device='{self.device}')"
-        return attribute(node.target)
+        if node.target is not None:
+            return attribute(node.target)
+        if prim not in self.part.users:
+            return ""
+        # Made once: a kernel is given an address, which must outlive the expression that makes the tensor.
+        key = self._maker(f"lambda: torch.tensor({self._literal(node.kwargs['data'])}, dtype=torch.{node.dtype}, device='{self.device}')")
+        self.lines.append(f"_c{key} = dvk_derived(self, {key}, (), _dvk_make{key})")
+        return f"_c{key}"
+
+    def _maker(self, source: str) -> int:
+        self.derived.append(f"_dvk_make{len(self.derived)} = {source}")
+        return len(self.derived) - 1
 
     def value(self, name: str) -> str:
         return self.view(self.prims.values[name])
@@ -146,15 +155,17 @@ class HostWriter:
 
     def _tree(self, tree: Any) -> str:
         if "ref" in tree:
-            return self.value(tree["ref"])
+            base = self.prims.values[tree["ref"]].base
+            fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
+            return self.value(tree["ref"]) + (".clone()" if fresh else "")
         if "tuple" in tree:
             parts = [self._tree(v) for v in tree["tuple"]]
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if "list" in tree:
             return f"[{', '.join(self._tree(v) for v in tree['list'])}]"
         if "dict" in tree:
-            return "{" + ", ".join(f"{k!r}: {self._tree(v)}" for k, v in tree["dict"].items()) + "}"
-        return repr(tree["value"])
+            return "{" + ", ".join(f"{k!r}: {self._tree(v)}" for k, v in tree["dict"]) + "}"
+        return self._literal(tree["value"])
 
     def _last_uses(self) -> dict[Prim, int]:
         """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
@@ -210,8 +221,7 @@ class HostWriter:
         if node.op == "getitem":
             return f"{args[0]}[{args[1]}]"
         if node.op == "derived":
-            key = len(self.derived)
-            self.derived.append(f"_dvk_make{key} = {node.kwargs['make']}")
+            key = self._maker(node.kwargs["make"])
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
             return f"dvk_derived(self, {key}, ({sources}), _dvk_make{key})"
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.prims import FLOATS, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
+from dvk.composer.prims import BYTES, FLOATS, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
 
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
+
+
+class Declined(Exception):
+    """A primitive was asked for that kernels cannot hold: a dtype without a register, or no elements at all."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -36,6 +40,8 @@ class Lowering:
     values: dict[str, Any] = field(default_factory=dict)
     order: list[Prim] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
+    read_parts: dict[str, set[int]] = field(default_factory=dict)
+    """Which results of a multi-result operator somebody reads."""
     _pieces: dict[View, View] = field(default_factory=dict)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
@@ -45,6 +51,7 @@ class Lowering:
         shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
         compute = compute or _compute_type([v.dtype for v in views])
         result = dtype or ("bool" if op in PREDICATES else compute)
+        _check(shape, result, views)
         prim = Prim("pw", op, shape, result, operands, {"compute": compute, **attrs})
         self.order.append(prim)
         return View(prim)
@@ -56,6 +63,7 @@ class Lowering:
         dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
         shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
         dtype = dtype or operand.dtype
+        _check(shape, dtype, [operand])
         prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim})
         self.order.append(prim)
         return View(prim)
@@ -94,6 +102,7 @@ class Lowering:
             return None
         while isinstance(data, list):
             data = data[0]
+        data = self.decode(data)
         return self.pw("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
 
     def extern(self, node: Node) -> View:
@@ -117,6 +126,13 @@ class Lowering:
 
 
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
+
+
+def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
+    if any(d not in BYTES for d in (dtype, *(v.dtype for v in operands))):
+        raise Declined("a dtype that kernels do not compute in")
+    if 0 in shape or any(0 in v.shape for v in operands):
+        raise Declined("a tensor without elements")
 
 
 def _float(dtype: str) -> str:
@@ -161,7 +177,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
     """Lower every operator; `allow` says which may leave PyTorch."""
     from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
 
-    state = Lowering(nodes={node.name: node for node in graph.nodes})
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     pinned = _mutated(graph)
     for node in graph.nodes:
         if node.op in ("input", "param", "buffer", "const"):
@@ -170,9 +186,20 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
         known = RULES.get(node.op.split(".")[1] if node.op.startswith("aten.") else node.op)
         lowered = None
         if known is not None and node.name not in pinned and allow(node):
-            lowered = known(state, node, state.decode(list(node.args)), {k: state.decode(v) for k, v in node.kwargs.items()})
+            try:
+                lowered = known(state, node, state.decode(list(node.args)), {k: state.decode(v) for k, v in node.kwargs.items()})
+            except Declined:
+                lowered = None
         state.values[node.name] = state.extern(node) if lowered is None else lowered
     return PrimGraph(tuple(state.order), state.values, graph.outputs)
+
+
+def _read_parts(graph: Graph) -> dict[str, set[int]]:
+    parts: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            parts.setdefault(node.args[0]["ref"], set()).add(node.args[1])
+    return parts
 
 
 def _mutated(graph: Graph) -> set[str]:
@@ -184,13 +211,12 @@ def _mutated(graph: Graph) -> set[str]:
     producers = {node.name: node for node in graph.nodes}
     touched: set[str] = set()
     for node in graph.nodes:
-        if writes_in_place(node):
-            pending = [node.args[0]["ref"]]
+        if pending := written(node):
             while pending:
                 name = pending.pop()
                 touched.add(name)
                 if name in producers and is_view(producers[name]):
-                    walk_refs(producers[name].args[:1], pending.append)
+                    walk_refs(producers[name].args, pending.append)
     pinned: set[str] = set()
     for node in graph.nodes:
         reads: set[str] = set()
@@ -202,6 +228,16 @@ def _mutated(graph: Graph) -> set[str]:
     return pinned
 
 
+def written(node: Node) -> list[str]:
+    """Values whose memory the operator writes: an in-place operand, or the running statistics of a training norm."""
+    if writes_in_place(node):
+        return [node.args[0]["ref"]]
+    packet = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+    if packet in ("batch_norm", "instance_norm") and node.args[5]:
+        return [v["ref"] for v in node.args[3:5] if v is not None]
+    return []
+
+
 def writes_in_place(node: Node) -> bool:
     """The operator mutates its first operand (`add_`, `copy_`)."""
     name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
@@ -209,13 +245,19 @@ def writes_in_place(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """The result may share storage with the first operand."""
+    """The result may share storage with an operand."""
     return node.op.split(".")[1] in VIEWS if node.op.startswith("aten.") else node.op == "getitem"
 
 
-VIEWS = {"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "expand", "expand_as",
-         "select", "slice", "chunk", "split", "split_with_sizes", "unbind", "detach", "detach_", "alias", "contiguous", "view_as",
-         "reshape_as", "swapaxes", "numpy_T", "movedim", "broadcast_to", "narrow", "diagonal", "to", "dropout"}
+VIEWS = {
+    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "expand", "expand_as", "select",
+    "slice", "chunk", "split", "split_with_sizes", "unbind", "detach", "detach_", "alias", "contiguous", "view_as", "reshape_as",
+    "swapaxes", "swapdims", "numpy_T", "mT", "mH", "matrix_H", "adjoint", "movedim", "moveaxis", "broadcast_to", "broadcast_tensors",
+    "narrow", "diagonal", "linalg_diagonal", "to", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "ravel",
+    "unfold", "as_strided", "tensor_split", "hsplit", "vsplit", "dsplit", "real", "imag", "view_as_real", "view_as_complex", "_conj",
+    "conj", "_neg_view", "resolve_conj", "resolve_neg", "positive", "type_as", "lift_fresh", "_unsafe_view", "_reshape_alias", "meshgrid",
+    "data", "values", "_values", "indices", "_indices", "atleast_1d", "atleast_2d", "atleast_3d", "einsum", "sum_to_size", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"}
+"""Operators whose result may be an alias of an operand (a test compares with PyTorch's schemas)."""
 
 
 def is_number(value: Any) -> bool:

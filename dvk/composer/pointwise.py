@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dvk.composer.lowering import Lowering, as_operand, is_number, rule
-from dvk.composer.prims import FLOATS, Operand, View, register_type
+from dvk.composer.affine import contiguous_strides
+from dvk.composer.lowering import Declined, Lowering, as_operand, is_number, rule
+from dvk.composer.prims import FLOATS, INTS, Operand, View, register_type, rounded
 from dvk.records import Node
 
 Result = "View | None"
@@ -25,19 +26,27 @@ def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
 
 
 def finish(low: Lowering, node: Node, value: View) -> View:
-    """Give the value the dtype that PyTorch gave the operator's result."""
-    return low.typed(value, node.dtype or value.dtype)
+    """Give the value the dtype that PyTorch gave the operator's result, and a memory layout of its own where it has another."""
+    value = low.typed(value, node.dtype or value.dtype)
+    if value.steps and node.strides != contiguous_strides(node.shape or ()):
+        value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
+    return value
 
 
 def _compute(node: Node, values: list[Operand]) -> str:
     views = [v.dtype for v in values if isinstance(v, View)]
-    types = [node.dtype or "float32"] if node.dtype != "bool" else [
-        *views, *("float32" for v in values if isinstance(v, float))]
+    types = [node.dtype or "float32"]
+    if node.dtype == "bool":
+        types = [*views, *("float32" for v in values if isinstance(v, float))]
+        if all(v == "bool" for v in views) and any(type(v) is int for v in values):
+            types.append("int64")
     floats = [t for t in types if t in FLOATS]
     if floats:
         return "float64" if "float64" in floats else "float32"
     order = ["bool", "uint8", "int8", "int16", "int32", "int64"]
-    return max(types, key=order.index)
+    if any(t not in order for t in types):
+        raise Declined("a dtype that kernels do not compute in")
+    return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)
 
 
 SIMPLE = {"neg": "neg", "negative": "neg", "abs": "abs", "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1",
@@ -64,15 +73,21 @@ for _name in SIMPLE:
 BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "div", "divide": "div",
           "true_divide": "div", "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
           "ne": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
-          "logical_and": "and", "logical_or": "or", "atan2": "atan2", "fmod": "fmod"}
+          "logical_and": "and", "logical_or": "or"}
+COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     op = BINARY[node.op.split(".")[1]]
     found = operands(node, args, 2)
-    if found is None or kwargs.get("rounding_mode") is not None or op in ("atan2", "fmod"):
+    mode = kwargs.get("rounding_mode")
+    if found is None or (mode is not None and (mode != "trunc" or node.dtype not in FLOATS)):
         return None
     compute = _compute(node, found)
+    if op in COMPARISONS:
+        # Arithmetic takes a number at full precision, a comparison first rounds it to the tensor's dtype.
+        halves = [v.dtype for v in found if isinstance(v, View) and v.dtype in ("float16", "bfloat16")]
+        found = [rounded(v, halves[0]) if halves and isinstance(v, float) else v for v in found]
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     a, b = found
     if alpha != 1:
@@ -80,7 +95,8 @@ def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if op in ("and", "or"):
         a, b = (low.pw("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
         compute = "bool"
-    return finish(low, node, low.pw(op, a, b, compute=compute))
+    value = low.pw(op, a, b, compute=compute)
+    return finish(low, node, low.pw("trunc", value) if mode == "trunc" else value)
 
 
 for _name in BINARY:
@@ -130,20 +146,86 @@ def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     return finish(low, node, low.pw("mul", args[0], args[0], compute=_compute(node, args[:1])))
 
 
+@rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
+def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    found = operands(node, args, 2 if name in ("logaddexp", "xlogy") else 1)
+    if found is None or not isinstance(found[0], View) or found[0].dtype not in FLOATS:
+        return None
+    x = found[0]
+    if name == "isfinite":
+        return low.pw("lt", low.pw("abs", x), math.inf)
+    if name == "frac":
+        return finish(low, node, low.pw("sub", x, low.pw("trunc", x)))
+    if name == "nan_to_num":
+        nan, top, bottom = [*(kwargs.get(k) for k in ("nan", "posinf", "neginf"))] if kwargs else [*args[1:], None, None, None][:3]
+        largest = LARGEST[x.dtype]
+        y = low.pw("where", low.pw("isnan", x), 0.0 if nan is None else nan, x)
+        y = low.pw("where", low.pw("eq", x, math.inf), largest if top is None else top, y)
+        return finish(low, node, low.pw("where", low.pw("eq", x, -math.inf), -largest if bottom is None else bottom, y))
+    y = found[1]
+    if name == "xlogy":
+        value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", y)))
+        return finish(low, node, low.pw("where", low.pw("isnan", y), math.nan, value) if isinstance(y, View) else value)
+    gap = low.pw("sub", x, y)
+    tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", gap))))
+    peak = low.pw("max", x, y)
+    # Equal infinities have no gap.
+    return finish(low, node, low.pw("where", low.pw("isinf", peak), peak, low.pw("add", peak, tail)))
+
+
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
+
 @rule("pow")
 def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     found = operands(node, args, 2)
     if found is None or node.dtype not in FLOATS:
         return None
     base, power = found
-    if isinstance(base, View) and is_number(power):
-        if power == 2:
-            return finish(low, node, low.pw("mul", base, base))
-        if power == 3:
-            return finish(low, node, low.pw("mul", low.pw("mul", base, base), base))
-        if power in (0.5, -0.5, -1, 1):
-            return finish(low, node, low.pw({0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", 1: "as"}[power], base))
-    return None
+    if not is_number(power):
+        return finish(low, node, _general_power(low, base, power, register_type(node.dtype)))
+    assert isinstance(base, View) and not isinstance(power, View)
+    if power in (0.5, -0.5):
+        return finish(low, node, low.pw("sqrt" if power > 0 else "rsqrt", base))
+    if power == int(power) and 1 <= abs(power) <= 8:
+        value = _whole_power(low, low.typed(base, register_type(node.dtype)), int(abs(power)))
+        return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
+    return finish(low, node, _general_power(low, base, float(power), register_type(node.dtype)))
+
+
+def _whole_power(low: Lowering, x: View, power: int) -> View:
+    """x·x·…·x by repeated squaring."""
+    if power == 1:
+        return x
+    half = _whole_power(low, x, power // 2)
+    square = low.pw("mul", half, half)
+    return low.pw("mul", square, x) if power % 2 else square
+
+
+def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
+    """|x|^y as exp2(y·log2|x|), and the signs and exceptions of IEEE pow."""
+    def pw(op: str, *values: Operand) -> View:
+        return low.pw(op, *values, compute=compute)
+
+    if isinstance(x, View):
+        size: Operand = pw("abs", x)
+        logarithm: Operand = pw("log2", size)
+    else:
+        size = abs(x)
+        logarithm = math.log2(size) if 0 < size < math.inf else math.inf if size else -math.inf
+    value = pw("exp2", pw("mul", y, logarithm))
+    if isinstance(x, View) or x < 0:
+        whole = y == math.floor(y) if isinstance(y, float) else pw("eq", pw("floor", y), y)
+        half = pw("mul", y, 0.5) if isinstance(y, View) else None
+        odd = y * 0.5 != math.floor(y * 0.5) if isinstance(y, float) else pw("ne", pw("floor", half), half) if half else False
+        below = low.pw("where", odd, low.pw("neg", value), value, compute=compute)
+        below = low.pw("where", whole, below, math.nan, compute=compute)
+        # A negative infinity has a power of either sign, whole or not.
+        infinite = low.pw("eq", size, math.inf, compute=compute) if isinstance(size, View) else size == math.inf
+        below = low.pw("where", infinite, low.pw("where", low.pw("and", whole, odd, compute="bool") if isinstance(y, View) else whole and odd, low.pw("neg", value), value, compute=compute), below, compute=compute)
+        value = low.pw("where", pw("lt", x, 0.0), below, value, compute=compute) if isinstance(x, View) else below
+    return value
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")

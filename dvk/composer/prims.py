@@ -8,6 +8,7 @@ so a transpose or a reshape costs nothing inside a kernel.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -53,7 +54,7 @@ class ViewStep:
         """Torch source that applies the view to `value`."""
         if self.method == "slice":
             dim, start, step = self.args
-            stop = start + (self.after[dim] - 1) * step + 1
+            stop = max(start + (self.after[dim] - 1) * step + 1, start)
             inner = ", ".join([":"] * dim + [f"{start}:{stop}" + (f":{step}" if step != 1 else "")])
             return f"{value}[{inner}]"
         if self.method in ("reshape", "expand"):
@@ -145,3 +146,17 @@ def reduced_dims(prim: Prim) -> tuple[int, ...]:
 def register_type(dtype: str) -> str:
     """The type a value has inside a kernel: half types are computed in float32."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def rounded(value: float, dtype: str) -> float:
+    """A number as the nearest value of a half type; unchanged for other types."""
+    if dtype not in ("float16", "bfloat16") or value != value or value in (float("inf"), float("-inf")):
+        return value
+    try:
+        if dtype == "float16":
+            return float(struct.unpack("e", struct.pack("e", value))[0])
+        bits = struct.unpack("I", struct.pack("f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return float(struct.unpack("f", struct.pack("I", bits))[0])

@@ -115,12 +115,10 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     widest = max((_width(b.dtype) for b in (*kernel.inputs, *kernel.outputs)), default=4)
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
-    flat = [_flat(block), _flat(2 * block), _flat(max(block // 2, 128)), _flat(4 * block), _flat(block, 8), _flat(2 * block, 4)]
-    if total >= 1 << 20:
-        flat += [_flat(block, 4, "evict_first")]
+    flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
     crossing = _crossing(kernel)
     if crossing is not None:
-        tiles = [_tile(32, 32, 4), _tile(64, 64, 8), _tile(64, 32, 4), _tile(32, 64, 4), _tile(16, 64, 4), _tile(64, 16, 4)]
+        tiles = [_tile(64, 64, 8), _tile(32, 32, 4), _tile(64, 32, 4), _tile(32, 64, 4), _tile(16, 64, 4), _tile(64, 16, 4)]
         short = min(crossing.size, rows[-1].size) < NARROW
         return [*flat[:2], *tiles, *flat[2:]] if short else [*tiles, *flat]
     divides = len(rows) > 1
@@ -138,9 +136,8 @@ def _width(dtype: str) -> int:
     return {"float64": 8, "int64": 8, "float32": 4, "int32": 4}.get(dtype, 2)
 
 
-def _flat(block: int, warps: int = 0, policy: str = "") -> dict[str, Any]:
-    option: dict[str, Any] = {"kind": "flat", "block": block, "warps": warps or min(max(block // 256, 1), 8)}
-    return {**option, "policy": policy} if policy else option
+def _flat(block: int, warps: int = 0) -> dict[str, Any]:
+    return {"kind": "flat", "block": block, "warps": warps or min(max(block // 256, 1), 8)}
 
 
 def _tile(yblock: int, xblock: int, warps: int) -> dict[str, Any]:
@@ -177,14 +174,16 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
     loops: list[dict[str, Any]] = []
     if length > 1024:
         online = online_pair(kernel) is not None
-        for rblock, warps in ((8192, 16), (4096, 8), (16384, 32), (8192, 8), (2048, 8), (1024, 4)):
+        # Long rows need many bytes in flight; short ones several programs an SM.
+        blocks = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)) if length > 16384 else ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
+        for rblock, warps in blocks:
             if rblock < length:
                 if online:
                     loops.append({**_looped(1, rblock, warps), "online": True})
                 loops.append(_looped(1, rblock, warps))
     splits = _splits(kernel, rows, length)
     if rows < NUM_SMS and length > 8192 and splits:
-        return [*splits[:3], *found[:4], *loops[:4], *splits[3:]]
+        return [*splits[:4], *found[:4], *loops[:2], *splits[4:]]
     return [*found, *loops, *splits[:2]]
 
 
@@ -202,7 +201,7 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
         loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
     splits = []
     if length >= 128 and rows < 256 * NUM_SMS:
-        for xblock, rblock, warps, programs in ((128, 16, 8, 4), (64, 32, 8, 8), (128, 32, 8, 4), (128, 16, 8, 16), (32, 64, 8, 8)):
+        for xblock, rblock, warps, programs in ((64, 32, 8, 8), (32, 64, 8, 8), (128, 16, 8, 8), (64, 32, 8, 16), (128, 32, 8, 4)):
             pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
             while pieces > 2 and pieces * rblock > length:
                 pieces //= 2
@@ -215,12 +214,12 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
-    """Pieces such that all rows together make two to eight programs an SM."""
+    """Pieces such that all rows together make a few programs an SM."""
     if rows >= 4 * NUM_SMS or length < 2048:
         return []
     options = []
-    for programs, rblock, warps in ((4 * NUM_SMS, 2048, 8), (8 * NUM_SMS, 2048, 8), (2 * NUM_SMS, 4096, 8), (4 * NUM_SMS, 1024, 4)):
-        pieces = power(programs // rows)
+    for programs, rblock, warps in ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8)):
+        pieces = power(programs * NUM_SMS // rows)
         while pieces > 2 and (pieces * rblock > length or pieces > 2048):
             pieces //= 2
         if pieces >= 2 and rblock <= length:

@@ -238,7 +238,7 @@ def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> 
     writer = Writer(kernel, axes)
     _place(writer, axes)
     for instr in kernel.instrs:
-        writer.emit(instr, schedule.get("policy", ""))
+        writer.emit(instr)
     for store in kernel.stores:
         writer.store(store)
     return _function(writer, schedule, axes)
@@ -257,7 +257,7 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
         if not kernel.is_row_value(instr) and instr not in needed:
             continue
         if not instr.op.startswith("reduce_"):
-            writer.emit(instr, schedule.get("policy", ""))
+            writer.emit(instr)
         elif writer.is_local(instr):
             writer.local_reduce(instr)
         else:

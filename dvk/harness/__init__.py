@@ -1,12 +1,20 @@
-"""The harness: compile → check → time, in a worker process, and a verdict for whatever happens there.
+"""The judge: compile → check → time a candidate in a process that may die, and say what was found.
 
-`judge` is the parent's side, `worker` the child's; `cases`, `check` and `compare` decide correctness,
-`timing` measures, `static` reads source, `backends` say what a machine needs, `pool` runs many at once.
-
-Covered: everything that goes wrong by accident, from a wrong value to a fork bomb. Not yet covered:
-candidates that set out to deceive the process they are judged in.
+    judge       candidates → verdicts, in this process nothing foreign      (parent)
+    pool        many at once
+    static      what a candidate's text says
+    backends    what kernels can be written in, and what each needs
+    worker      builds the reference, judges candidates in turn             (child, as all below)
+    attempt     one candidate
+    cases       input sets and what the reference makes of them
+    compare     outputs against outputs
+    tolerance   how much error a precision class admits
+    timing      interleaved measurement
+    intervals   samples → ratio with interval
+    lanes       one measurement at a time a device
 """
 
-from dvk.harness.judge import judge
+from dvk.harness.judge import BASELINES, judge
+from dvk.harness.pool import Pool
 
-__all__ = ["judge"]
+__all__ = ["BASELINES", "Pool", "judge"]

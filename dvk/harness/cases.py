@@ -1,179 +1,226 @@
-"""The input sets a candidate is checked on, with what the reference makes of them. Child side.
+"""What a candidate is compared on: input sets with everything the reference made of them.
 
-A case holds fresh inputs, the reference's outputs and state after the call, and the float64 truth
-where it can be had. Cases are made once a session and reused for every candidate in it.
+Child side. One `Case` is a shape variant under a seed. Its reference outputs, float64 truth and
+admitted errors are computed once a session and kept while they fit `KEEP_BYTES`; larger ones are
+recomputed for every candidate. Both arms start from the same module state and the same random
+generators, so running statistics are part of the result and dropout is compared mask by mask.
+
+The truth is the module deep-copied to float64. It is set aside where that cannot be done, where
+random numbers are drawn (masks differ between dtypes), and where it disagrees with the reference by
+more than the class admits (the module means something else in float64, e.g. by rounding to a grid).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from dvk.harness import compare
+from dvk.harness.compare import Expected, worst_ratio
+from dvk.harness.tolerance import Range, admitted
 from dvk.records import Task
 from dvk.tasks.build import Built
-from dvk.tasks.state import restore, seeded, snapshot
+from dvk.tasks.state import seeded
 from dvk.tasks.trees import map_tensors, named_tensors
 
-MEMORY_SHARE = 0.25
-"""Part of the device's memory that kept cases may take."""
-NOISE = 2.0 ** -23
-"""Relative input noise under which the truth's jumps are counted: one float32 rounding."""
-NUM_NOISES = 3
+KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
+TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
+"""No float64 truth for a call whose inputs, weights and outputs are larger."""
+
+Buffers = dict[str, torch.Tensor]
 
 
 @dataclass
 class Case:
-    """One input set."""
+    """One input set and what the reference made of it."""
 
     variant: str
     seed: int
     args: list[Any]
     kwargs: dict[str, Any]
-    outputs: Any
-    """The reference's result."""
-    inputs_after: list[torch.Tensor]
-    state_after: dict[str, torch.Tensor]
-    truth: list[torch.Tensor | None]
-    """float64 outputs, in tree order; None where there is no truth."""
-    tolerances: list[float] = field(default_factory=list)
-    quick: list[tuple[torch.Tensor, torch.Tensor] | None] = field(default_factory=list)
-    """Expected values and |t| + rms(t) in float32, where that is exact enough for the tolerance."""
-    _jumps: list[torch.Tensor] | None = None
+    kept: list[torch.Tensor]
+    """The input tensors' values before any call."""
+    spec: pytree.TreeSpec
+    expected: list[Expected]
+    buffers: Buffers
+    """The module's buffers after the call."""
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """A private copy of the inputs."""
-        return map_tensors(_clone, self.args), map_tensors(_clone, self.kwargs)
-
-    def tensors(self) -> list[torch.Tensor]:
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """The tensors of the call."""
         return [t for _, t in named_tensors((self.args, self.kwargs))]
 
-    def num_bytes(self) -> int:
-        held = [*self.tensors(), *self.inputs_after, *(t for t in self.truth if t is not None)]
-        held += [t for _, t in named_tensors(self.outputs)] + [t for pair in self.quick if pair for t in pair]
-        return sum(t.numel() * t.element_size() for t in held)
+    @property
+    def text(self) -> str:
+        """Shapes for people: `native 64x1024`."""
+        return f"{self.variant} " + ", ".join("x".join(map(str, t.shape)) or "scalar" for t in self.inputs)
 
 
-class Reference:
-    """The reference model of a session and its cases."""
+class Cases:
+    """The input sets of one session.
 
-    def __init__(self, built: Built, task: Task, num_seeds: int, num_variants: int):
-        self.built, self.task, self.num_seeds, self.num_variants = built, task, num_seeds, num_variants
-        self.model = built.model
-        self.state = snapshot(self.model)
-        self.cases: list[Case] = []
-        self._wide: nn.Module | None = None
-        self._has_truth = not task.stochastic and task.precision not in ("exact",)
+    Args:
+        built: the reference.
+        plan: (variant, seed) of each case.
 
-    def plan(self) -> list[tuple[str, int]]:
-        """(variant, seed) of every case, the native shape first."""
-        others = [v for v in self.built.variants if v != "native"][:self.num_variants]
-        return [("native", 1), *((v, 101 + i) for i, v in enumerate(others)), *(("native", 1 + n) for n in range(1, self.num_seeds))]
+    Raises:
+        TaskError: the inputs cannot be drawn.
+    """
 
-    def each(self) -> Iterator[Case]:
-        """Cases one by one, made on first use, within the memory they may take."""
-        budget = MEMORY_SHARE * device_memory_bytes(self.task.device)
-        for number, (variant, seed) in enumerate(self.plan()):
-            if number < len(self.cases):
-                yield self.cases[number]
-                continue
-            used = sum(c.num_bytes() for c in self.cases)
-            if self.cases and used + max(c.num_bytes() for c in self.cases) > budget:
-                return
-            case = self._make(variant, seed)
-            self.cases.append(case)
-            yield case
+    def __init__(self, built: Built, plan: Sequence[tuple[str, int]]):
+        self.built = built
+        self.plan = list(plan)
+        self.initial = buffers_of(built.model)
+        weights = [*built.model.parameters(), *built.model.buffers()]
+        self._weight_bytes = _bytes(weights)
+        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*built.task.inputs, *built.task.outputs)}
+        self.range: Range = admitted(built.task.precision, dtypes)
+        self._kept: dict[int, Case] = {}
+        self._kept_bytes = 0
+        self._double: nn.Module | None = None
+        self._double_tried = built.task.stochastic or built.task.precision == "exact"
 
-    def _make(self, variant: str, seed: int) -> Case:
-        args, kwargs = self.built.inputs(seed, variant)
-        given, keywords = map_tensors(_clone, args), map_tensors(_clone, kwargs)
-        restore(self.model, self.state)
-        with torch.no_grad(), seeded(seed):
-            outputs = self.model(*given, **keywords)
-        # An output may alias an input or a buffer that a later call writes.
-        outputs = map_tensors(_clone, outputs)
-        after = {name: tensor.detach().clone() for name, tensor in self.model.named_buffers()}
-        inputs_after = [_clone(t) for _, t in named_tensors((given, keywords))]
-        restore(self.model, self.state)
-        case = Case(variant, seed, args, kwargs, outputs, inputs_after, after, self._truth(args, kwargs, seed))
-        for position, (_, reference) in enumerate(named_tensors(outputs)):
-            truth = case.truth[position] if case.truth else None
-            self_error = 0.0
-            if truth is not None and reference.is_floating_point():
-                error = compare.relative_error(reference, truth)
-                error = error[torch.isfinite(error)]
-                # Jumps are no rounding error: the tolerance follows the bulk.
-                self_error = float(error.flatten().kthvalue(max(1, int(0.999 * error.numel()))).values) if error.numel() else 0.0
-            case.tolerances.append(compare.tolerance(self.task.precision, reference.dtype, self_error))
-            case.quick.append(compare.quick_form(truth, reference, case.tolerances[-1]))
-        if not case.truth:
-            case.truth = [None] * len(case.tolerances)
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def get(self, number: int) -> Case:
+        """The case `number`, from memory or anew."""
+        if number in self._kept:
+            return self._kept[number]
+        case = self._make(*self.plan[number])
+        size = _bytes([*case.inputs, *case.kept]) + sum(
+            _bytes([t for t in (e.same, e.truth) if isinstance(t, torch.Tensor)]) for e in case.expected)
+        if self._kept_bytes + size <= KEEP_BYTES[self.built.task.device]:
+            self._kept[number] = case
+            self._kept_bytes += size
         return case
 
-    def _truth(self, args: list[Any], kwargs: dict[str, Any], seed: int) -> list[torch.Tensor | None]:
-        if not self._has_truth:
-            return []
+    def forget(self, number: int) -> None:
+        """Drop a case whose inputs a candidate has overwritten."""
+        self._kept.pop(number, None)
+
+    def release(self) -> None:
+        """Drop the float64 module; it is made again if a case has to be recomputed."""
+        if self._double is not None:
+            self._double, self._double_tried = None, False
+
+    def _make(self, variant: str, seed: int) -> Case:
+        built = self.built
+        args, kwargs = built.inputs(seed, variant)
+        inputs = [t for _, t in named_tensors((args, kwargs))]
+        kept = [t.clone() for t in inputs]
+        put_buffers(built.model, self.initial)
+        output = call(built.model, args, kwargs, seed)
+        after = buffers_of(built.model)
+        put_buffers(built.model, self.initial)
+        leaves, spec = pytree.tree_flatten(output)
+        truths = self._truth(args, kwargs, seed, leaves, spec)
+        names = iter([n for n, _ in named_tensors(output)])
+        expected = [self._expect(next(names) if isinstance(leaf, torch.Tensor) else "output", leaf, truth)
+                    for leaf, truth in zip(leaves, truths, strict=True)]
+        return Case(variant, seed, args, kwargs, kept, spec, expected, after)
+
+    def _expect(self, name: str, leaf: Any, truth: torch.Tensor | None) -> Expected:
+        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return Expected(name, leaf, None, 0.0, 0.0, True)
+        # The reference may return a buffer or an input, which later calls overwrite.
+        leaf = leaf.detach().clone()
+        finite = bool(leaf.isfinite().all())
+        real = torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
+        sample = real if finite else real[real.isfinite()]
+        rms = max(float(torch.linalg.vector_norm(sample, dtype=torch.float64)) / max(sample.numel(), 1) ** 0.5, 1e-30)
+        own_error = float("nan")
+        if truth is not None:
+            target = torch.view_as_real(truth) if truth.is_complex() else truth
+            if not finite:
+                target = target[real.isfinite()]
+            own_error = worst_ratio(sample, target, rms, self.range.ceiling) * self.range.ceiling
+            if not own_error <= self.range.ceiling:
+                truth, own_error = None, float("nan")
+        tolerance = self.range.tolerance(own_error)
+        if truth is not None and tolerance >= 1e-6:
+            truth = truth.to(torch.complex64 if truth.is_complex() else torch.float32)
+        return Expected(name, leaf, truth, rms, tolerance, finite)
+
+    def _truth(self, args: list[Any], kwargs: dict[str, Any], seed: int, leaves: list[Any],
+               spec: pytree.TreeSpec) -> list[torch.Tensor | None]:
+        nothing: list[torch.Tensor | None] = [None] * len(leaves)
+        tensors = [*_tensors(leaves), *[t for _, t in named_tensors((args, kwargs))]]
+        if self._weight_bytes + _bytes(tensors) > TRUTH_BYTES[self.built.task.device]:
+            return nothing
         try:
-            if self._wide is None:
-                self._wide = copy.deepcopy(self.model).double()
-            kept = snapshot(self._wide)
-            with torch.no_grad(), seeded(seed):
-                result = self._wide(*map_tensors(_widen, args), **map_tensors(_widen, kwargs))
-            restore(self._wide, kept)
-            return [t.clone() for _, t in named_tensors(result)]
-        except Exception:  # noqa: BLE001 - a module that cannot run in float64 is compared with itself
-            self._has_truth = False
-            return []
+            model = self._double_model()
+            if model is None:
+                return nothing
+            wide_args, wide_kwargs = map_tensors(_widened, (args, kwargs))
+            found, found_spec = pytree.tree_flatten(call(model, wide_args, wide_kwargs, seed))
+        except Exception:  # noqa: BLE001 - a module that cannot run in float64 is judged without it
+            return nothing
+        if found_spec != spec:
+            return nothing
+        return [t if isinstance(t, torch.Tensor) and isinstance(leaf, torch.Tensor) and t.shape == leaf.shape
+                and t.dtype in (torch.float64, torch.complex128) else None for t, leaf in zip(found, leaves, strict=True)]
 
-    def jumps(self, case: Case) -> list[torch.Tensor] | None:
-        """Per output: elements that jump beyond tolerance under noise of one float32 rounding; None without a truth."""
-        if not self._has_truth or any(t is None for t in case.truth):
-            return None
-        if case._jumps is None:
-            masks = [torch.zeros(t.shape, dtype=torch.bool, device=t.device) for t in case.truth if t is not None]
-            for number in range(NUM_NOISES):
-                with seeded(10_000 + number):
-                    args, kwargs = map_tensors(_noisy, case.args), map_tensors(_noisy, case.kwargs)
-                moved = self._truth(args, kwargs, case.seed)
-                for mask, truth, other, tol in zip(masks, case.truth, moved, case.tolerances, strict=True):
-                    if truth is not None and other is not None:
-                        mask |= compare.relative_error(other, truth) > max(tol, 1e-6)
-            case._jumps = masks
-        return case._jumps
+    def _double_model(self) -> nn.Module | None:
+        if not self._double_tried:
+            self._double_tried = True
+            try:
+                self._double = copy.deepcopy(self.built.model).double()
+            except Exception:  # noqa: BLE001 - as above
+                self._double = None
+        return self._double
 
 
-def device_memory_bytes(device: str) -> int:
-    """Memory of the device that cases live on."""
-    if device == "cuda":
-        return int(torch.cuda.get_device_properties(0).total_memory)
-    import os
-
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def call(model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int) -> Any:
+    """One forward without gradients, all random generators seeded."""
+    with torch.no_grad(), seeded(seed):
+        return model(*args, **kwargs)
 
 
-def same_structure(a: Any, b: Any) -> bool:
-    """Two pytrees differ in leaves only."""
-    return pytree.tree_structure(a) == pytree.tree_structure(b)
+def buffers_of(model: nn.Module) -> Buffers:
+    """Copies of all buffers."""
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
 
 
-def _clone(tensor: torch.Tensor) -> torch.Tensor:
-    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        return tensor.detach().clone().expand(tensor.shape)
-    copy_ = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return copy_.copy_(tensor.detach())
+def put_buffers(model: nn.Module, values: Buffers) -> None:
+    """Set the buffers back to `values`; those it does not name stay."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in values and values[name].shape == buffer.shape:
+                buffer.copy_(values[name])
 
 
-def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().double() if tensor.is_floating_point() else tensor.detach().clone()
+def plan(task: Task, tier: str, num_seeds: int, base: int) -> list[tuple[str, int]]:
+    """(variant, seed) of the input sets of a tier: the native shape first, under `num_seeds` seeds.
+
+    Other shapes come under one seed each: two of them below the claim tier, all of them, as often as the native one, at it.
+    """
+    others = [variant.name for variant in task.shape_variants]
+    if tier == "claim":
+        draws = [(name, i) for i in range(num_seeds) for name in ("native", *others)]
+    else:
+        spread = others[:: max(1, len(others) // 2)][:2]
+        draws = [("native", i) for i in range(num_seeds if tier == "search" else 1)] + [(name, 0) for name in spread]
+    return [(name, (base + 7919 * number) % (1 << 31)) for number, (name, _) in enumerate(draws)]
 
 
-def _noisy(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    return tensor.double() * (1 + NOISE * (2 * torch.rand_like(tensor, dtype=torch.float64) - 1))
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+__all__ = ["Buffers", "Case", "Cases", "buffers_of", "call", "plan", "put_buffers"]

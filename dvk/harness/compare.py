@@ -1,125 +1,164 @@
-"""Decide whether one output agrees with the truth: pure functions over tensors, child side.
-
-An element y with truth t is accepted when |y − t| ≤ tol · (|t| + rms(t)), written so that NaN fails.
-`tol` follows the precision class and the reference's own error e_self against float64:
-
-    fp64   8·e_self within [1e-12, 1e-8]
-    fp32   8·e_self within [1e-5, 1e-4]
-    tf32   2e-3 (TF32 keeps 10 bits of mantissa: 5e-4 an operand)
-    half   4·e_self, at least 4 units in the last place of the output type, at most 5e-2
-    exact  equality
-
-Where the reference jumps (rounding steps, thresholds), two correct programs differ by a whole step on
-the few elements that sit on an edge. Such elements are accepted only if the float64 truth itself
-jumps there or as often under input noise of one float32 rounding, see `Case.jumps` in `cases.py`.
-"""
+"""Compare what a candidate returned with what the reference returned: outside, then every element."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
-FLOOR = {"fp64": 1e-12, "fp32": 1e-5, "tf32": 2e-3, "half": 0.0}
-CEILING = {"fp64": 1e-8, "fp32": 1e-4, "tf32": 2e-3, "half": 5e-2}
+CHUNK = 1 << 20
+"""Elements compared at a time on a CPU: temporaries stay in the cache; 64 times as many on a GPU."""
+
+
+@dataclass
+class Expected:
+    """One output leaf of the reference.
+
+    `same` is what the reference computed; `truth` the same in float64, rounded to float32 unless that would show,
+    or None where there is none; `rms` the output's scale; `tolerance` the admitted error, 0 for exact types.
+    """
+
+    name: str
+    same: Any
+    truth: torch.Tensor | None
+    rms: float
+    tolerance: float
+    finite: bool
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """Where an output is wrong."""
+class Difference:
+    """Why an output is wrong, and how far off it is (nan where that has no size)."""
 
-    count: int
-    """Elements out of tolerance."""
-    worst: float
-    """Largest error relative to |t| + rms(t) over all elements."""
-    message: str
-    """For a reader who wants to fix it; empty when nothing is wrong."""
+    text: str
+    error: float = float("nan")
 
 
-def relative_error(y: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """|y − t| / (|t| + rms(t)), elementwise in float64; 0 where both are the same non-finite value."""
-    y, truth = y.double(), truth.double()
-    finite = torch.isfinite(truth)
-    kept = truth[finite]
-    rms = kept.square().mean().sqrt() if kept.numel() else torch.zeros((), dtype=torch.float64, device=truth.device)
-    scale = truth.abs() + rms
-    error = torch.where(scale > 0, (y - truth).abs() / scale, (y - truth).abs())
-    same = (y == truth) | (y.isnan() & truth.isnan())
-    return torch.where(same, torch.zeros_like(error), error)
+def structure(got: Any, spec: pytree.TreeSpec, expected: list[Expected]) -> tuple[list[Any], Difference | None]:
+    """Leaves of `got`, or how its nesting, dtypes, shapes, strides, devices or constants differ."""
+    leaves, shape = pytree.tree_flatten(got)
+    if shape != spec:
+        return [], Difference(f"the output is {_outline(got, shape)} instead of {spec_text(spec)}")
+    for leaf, want in zip(leaves, expected, strict=True):
+        if not isinstance(want.same, torch.Tensor):
+            if type(leaf) is not type(want.same) or leaf != want.same:
+                return [], Difference(f"`{want.name}` is {leaf!r:.80} instead of {want.same!r:.80}")
+            continue
+        if not isinstance(leaf, torch.Tensor):
+            return [], Difference(f"`{want.name}` is a {type(leaf).__name__} instead of a tensor")
+        if (difference := _outside(leaf, want.same)) is not None:
+            return [], Difference(f"`{want.name}` has {difference}")
+    return leaves, None
 
 
-def tolerance(precision: str, dtype: torch.dtype, self_error: float) -> float:
-    """Largest admitted relative error for an output of `dtype`."""
-    if precision == "exact" or not (dtype.is_floating_point or dtype.is_complex):
-        return 0.0
-    floor = FLOOR[precision]
-    if precision == "half":
-        floor = 4 * torch.finfo(dtype).eps if dtype.itemsize <= 2 else 4 * torch.finfo(torch.bfloat16).eps
-    factor = 4.0 if precision == "half" else 8.0
-    return min(CEILING[precision], max(floor, factor * self_error))
+def values(got: torch.Tensor, want: Expected) -> tuple[float, Difference | None]:
+    """The worst error relative to the output's scale, and what is wrong if it exceeds the tolerance.
 
-
-def quick_form(truth: torch.Tensor | None, reference: torch.Tensor, tol: float) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Expected values and their scale in float32; None where float32 is too coarse for the tolerance or values are not finite."""
-    if truth is None or tol < 5e-6 or not reference.is_floating_point() or not truth.numel():
-        return None
-    target = truth.float()
-    scale = target.abs() + truth.square().mean().sqrt().float()
-    usable = bool(torch.isfinite(scale).all()) and bool(torch.isfinite(reference).all()) and float(scale.min()) > 0
-    return (target, scale) if usable else None
-
-
-def quick_worst(y: torch.Tensor, quick: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Largest relative error; NaN or infinity when some element is not finite."""
-    target, scale = quick
-    return float(torch.sub(y.float(), target).abs_().div_(scale).max())
-
-
-def compare(name: str, y: torch.Tensor, reference: torch.Tensor, truth: torch.Tensor | None, tol: float) -> tuple[Disagreement, torch.Tensor]:
-    """Values of one output against truth (or, without one, the reference).
-
-    Returns:
-        What disagrees, and the mask of elements out of tolerance.
+    The candidate may agree with the float64 truth or with the reference itself; one of them throughout.
     """
-    # What the reference itself makes non-finite by overflowing is accepted as the reference has it, or as the truth does.
-    error = relative_error(y, truth if truth is not None else reference)
-    if truth is not None:
-        beside = relative_error(y, reference)
-        error = torch.where(torch.isfinite(truth) & torch.isfinite(reference), error, torch.minimum(_no_nan(error), _no_nan(beside)))
-    wrong = ~(error <= tol)
-    count = int(wrong.sum())
-    known = _no_nan(error)
-    worst = float(known.max()) if known.numel() else 0.0
-    if not count:
-        return Disagreement(0, worst, ""), wrong
-    at = int(torch.where(wrong, known, torch.full_like(known, -1.0)).argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), y.shape)) if y.dim() else ()
-    want = (truth if truth is not None else reference).reshape(-1)[at].item()
-    got = y.reshape(-1)[at].item()
-    message = (f"{name}: {count:,} of {y.numel():,} elements differ by more than {tol:.1e} of scale; worst at index {list(index)}: "
-               f"expected {want:.8g}, got {got:.8g}")
-    return Disagreement(count, worst, message), wrong
+    if not (got.is_floating_point() or got.is_complex()):
+        if torch.equal(got, want.same):
+            return 0.0, None
+        return float("nan"), Difference(f"`{want.name}`: {_unequal(got, want.same)}")
+    same, truth = want.same, want.truth
+    if got.is_complex():
+        got, same = torch.view_as_real(got.resolve_conj()), torch.view_as_real(same.resolve_conj())
+        truth = None if truth is None else torch.view_as_real(truth)
+    if not want.finite:
+        if (difference := _special(got, same, want.name)) is not None:
+            return float("nan"), difference
+        mask = same.isfinite()
+        got, same = got[mask], same[mask]
+        truth = None if truth is None else truth[mask]
+    worst = float("nan")
+    for target in (truth, same):
+        if target is None:
+            continue
+        ratio = worst_ratio(got, target, want.rms, want.tolerance)
+        if ratio <= 1.0:
+            return ratio * want.tolerance, None
+        worst = ratio * want.tolerance if not ratio * want.tolerance >= worst else worst
+    return worst, Difference(_where(got, same, want), worst)
 
 
-def _no_nan(error: torch.Tensor) -> torch.Tensor:
-    return torch.where(error.isnan(), torch.full_like(error, float("inf")), error)
+def worst_ratio(got: torch.Tensor, want: torch.Tensor, rms: float, tolerance: float) -> float:
+    """Largest error in units of what is admitted; nan when there is a NaN, so compare with `not (… <= 1)`."""
+    if got.numel() == 0:
+        return 0.0
+    compute = torch.float64 if tolerance < 1e-6 else torch.float32  # float32's own rounding must not show
+    chunk = CHUNK if got.device.type == "cpu" else 64 * CHUNK
+    mine, theirs = got.reshape(-1), want.reshape(-1)
+    found = []
+    for start in range(0, mine.numel(), chunk):
+        y = theirs[start : start + chunk].to(compute)
+        error = (mine[start : start + chunk].to(compute) - y).abs_()
+        found.append(error.div_(y.abs().add_(rms).mul_(tolerance)).max())
+    return float(torch.stack(found).max())
 
 
-def outside(name: str, y: object, reference: torch.Tensor) -> str | None:
-    """What is wrong with type, dtype, shape, device or strides of one output; None when nothing is."""
-    if not isinstance(y, torch.Tensor):
-        return f"{name}: expected a tensor, got {type(y).__name__}"
-    if type(y) is not torch.Tensor and type(y) is not torch.nn.Parameter:
-        return f"{name}: expected a plain tensor, got {type(y).__name__}"
-    if y.dtype != reference.dtype:
-        return f"{name}: expected dtype {reference.dtype}, got {y.dtype}"
-    if y.shape != reference.shape:
-        return f"{name}: expected shape {tuple(reference.shape)}, got {tuple(y.shape)}"
-    if y.device != reference.device:
-        return f"{name}: expected device {reference.device}, got {y.device}"
-    if y.layout != reference.layout:
-        return f"{name}: expected layout {reference.layout}, got {y.layout}"
-    strides = [(a, b) for a, b, size in zip(y.stride(), reference.stride(), y.shape, strict=True) if size > 1]
-    if any(a != b for a, b in strides):
-        return f"{name}: expected strides {reference.stride()}, got {y.stride()}"
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal dtype, shape and values, NaN equal to itself."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not (a.is_floating_point() or a.is_complex()):
+        return False
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def spec_text(spec: pytree.TreeSpec) -> str:
+    """A pytree's outline for a message."""
+    return "one value" if spec.is_leaf() else f"{getattr(spec.type, '__name__', spec.type)} of {spec.num_children}"
+
+
+def _outline(value: Any, spec: pytree.TreeSpec) -> str:
+    return f"a {type(value).__name__}" if spec.is_leaf() else spec_text(spec)
+
+
+def _outside(got: torch.Tensor, want: torch.Tensor) -> str | None:
+    pairs = [("dtype", got.dtype, want.dtype), ("shape", tuple(got.shape), tuple(want.shape)), ("device", got.device, want.device),
+             ("layout", got.layout, want.layout)]
+    for what, mine, theirs in pairs:
+        if mine != theirs:
+            return f"{what} {mine} instead of {theirs}"
+    # The stride of a dimension with one element means nothing.
+    strides = [(d, got.stride(d), want.stride(d)) for d in range(got.dim()) if got.shape[d] > 1] if got.numel() else []
+    if any(mine != theirs for _, mine, theirs in strides):
+        return f"strides {tuple(got.stride())} instead of {tuple(want.stride())}"
     return None
+
+
+def _special(got: torch.Tensor, want: torch.Tensor, name: str) -> Difference | None:
+    wrong = (got.isnan() != want.isnan()) | (got.isinf() != want.isinf()) | (want.isinf() & (got != want))
+    count = int(wrong.sum())
+    return Difference(f"`{name}`: NaN or infinity differs at {count} of {want.numel()} elements") if count else None
+
+
+def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
+    wrong = (got != want).reshape(-1)
+    first = int(wrong.to(torch.uint8).argmax())
+    return (f"{int(wrong.sum())} of {want.numel()} elements differ, first at {_index(first, want.shape)}: "
+            f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}")
+
+
+def _where(got: torch.Tensor, want: torch.Tensor, expected: Expected) -> str:
+    mine, theirs = got.reshape(-1).double(), want.reshape(-1).double()
+    ratio = (mine - theirs).abs() / ((theirs.abs() + expected.rms) * expected.tolerance)
+    ratio = ratio.nan_to_num(nan=float("inf"), posinf=float("inf"))
+    first = int(ratio.argmax())
+    # Where infinities were set aside, positions have shifted and are not named.
+    place = f" at {_index(first, expected.same.shape)}" if got.shape == expected.same.shape else ""
+    share = float((ratio > 1).double().mean())
+    return (f"`{expected.name}`: {share:.2%} of elements are off by more than {expected.tolerance:.1e} of scale, worst{place}: "
+            f"{mine[first].item():.6g} instead of {theirs[first].item():.6g} (rms {expected.rms:.3g})")
+
+
+def _index(flat: int, shape: torch.Size) -> str:
+    place = []
+    for size in reversed(shape):
+        flat, rest = divmod(flat, size)
+        place.append(rest)
+    return str(list(reversed(place)))

@@ -1,43 +1,35 @@
-"""What can be told from a candidate's text alone: which back end it wants, and whether it can run at all.
+"""What a candidate's text says before it runs: which back end it is for.
 
-Nothing here is a safety check: text is no place to look for cheating.
+Reads words, not meaning; nothing is executed or parsed, so no text can hurt the parent.
 """
 
 from __future__ import annotations
 
-import ast
+import re
 
-from dvk.records import Backend, Candidate, Status, Tier, Verdict
+from dvk.records import Backend
 
+MAX_SOURCE_BYTES = 4 << 20
+"""Longer texts are refused: nobody writes them, and they cost every stage."""
 
-def refuse(candidate: Candidate, tier: Tier) -> Verdict | None:
-    """A verdict for text that cannot be a candidate; None for the rest."""
-    try:
-        tree = ast.parse(candidate.source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-        return Verdict(status=Status.REJECTED, tier=tier, stage="static", error=f"not Python: {message}{line}")
-    names = {target for node in ast.walk(tree) for target in _bound(node)}
-    if "ModelNew" not in names and not any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in ast.walk(tree)):
-        return Verdict(status=Status.REJECTED, tier=tier, stage="static", error="the candidate defines no `ModelNew`")
-    return None
+_TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_CUDA = re.compile(r"\bcuda_sources\b|__global__|\bCUDAExtension\b|\.cu['\"]")
 
 
-def _bound(node: ast.AST) -> list[str]:
-    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-        return [node.name]
-    if isinstance(node, ast.Assign):
-        return [t.id for t in node.targets if isinstance(t, ast.Name)]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [a.asname or a.name for a in node.names]
-    return []
-
-
-def backend_of(source: str) -> Backend:
-    """The back end a candidate's text uses: Triton when it imports it, CUDA when it builds CUDA sources, else C++."""
-    if "import triton" in source or "from triton" in source:
+def detect(source: str) -> Backend:
+    """The back end of a candidate: `triton` when it imports it, `cuda` when it holds CUDA C++, else `cpp` (plain
+    PyTorch included, which needs no compiler)."""
+    if _TRITON.search(source):
         return "triton"
-    if "cuda_sources" in source or "load_inline" in source and "__global__" in source:
-        return "cuda"
-    return "cpp"
+    return "cuda" if _CUDA.search(source) else "cpp"
+
+
+def refuse(source: str) -> str | None:
+    """Why `source` is not worth a process; None when it is."""
+    if not source.strip():
+        return "the candidate is empty"
+    if len(source.encode(errors="replace")) > MAX_SOURCE_BYTES:
+        return f"the candidate is longer than {MAX_SOURCE_BYTES >> 20} MiB"
+    if "ModelNew" not in source:
+        return "the candidate defines no `ModelNew`"
+    return None

@@ -1,137 +1,120 @@
-"""Paired, interleaved timing in one process on one device. Child side.
+"""Time several ways to compute the same thing, interleaved in this process on the same input tensors.
 
-Each sample calls every arm once, in random order, on the same input tensors. On CUDA: flush L2,
-synchronize, start event, one call, end event, synchronize; the GPU is idle when the call begins, so
-the host's launch latency counts, as it does for a user. On a CPU: one call between two readings of
-the monotonic clock, after streaming a buffer through the last-level cache when the task's tensors
-would fit in it. The speedup is the median of paired ratios with a percentile bootstrap interval.
+Child side. A round calls every arm once, in random order, caches flushed before each call, so that
+whatever drifts (clocks, neighbours) hits all alike; ratios are taken within a round. On CUDA one
+call lies between two events with the device idle before it: the host's launch latency counts, as it
+does for a user whose GPU waits. On a CPU the clock is perf_counter.
 
-One process has one set of addresses: the interval does not cover what differs between processes.
+Not covered: overlap of consecutive calls (throughput), hot caches, other processes on the device.
 """
 
 from __future__ import annotations
 
-import fcntl
-import gc
-import os
 import random
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-import numpy
 import torch
 
-Call = Callable[[], object]
-MIN_PAIRS = 5
+from dvk.harness.intervals import settled
+
+MIN_ROUNDS = 7
+SETTLED = 0.002
+"""A search stops early when the ratio's standard error is below this: no schedule is chosen by less."""
 MAX_FLUSH_BYTES = 256 << 20
-CACHE_BYTES = 32 << 20
-"""Last-level cache assumed where the system does not say."""
+
+Arm = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Milliseconds a call: one row a pair, one column an arm."""
+    """Milliseconds of each arm, one entry a round, in the order of the rounds."""
 
-    ms: numpy.ndarray
+    ms: Mapping[str, list[float]]
     seconds: float
 
-    def median_ms(self, arm: int) -> float:
-        return float(numpy.median(self.ms[:, arm]))
 
-    def ratio(self, over: int, arm: int, num_bootstrap: int) -> tuple[float, float, float]:
-        """Median of time(over)/time(arm) with its 95 % percentile-bootstrap interval."""
-        logs = numpy.log(self.ms[:, over] / self.ms[:, arm])
-        point = float(numpy.median(logs))
-        rng = numpy.random.default_rng(0)
-        picks = rng.integers(0, len(logs), size=(num_bootstrap, len(logs)))
-        lo, hi = numpy.percentile(numpy.median(logs[picks], axis=1), [2.5, 97.5])
-        return float(numpy.exp(point)), float(numpy.exp(min(lo, point))), float(numpy.exp(max(hi, point)))
+class Clock:
+    """Flushes caches and times one call on a device."""
+
+    def __init__(self, device: str):
+        self.cuda = device == "cuda"
+        if self.cuda:
+            size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
+            self._buffer = torch.empty(size // 4, dtype=torch.int32, device="cuda")
+            self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        else:
+            size = min(4 * last_level_cache_bytes(), MAX_FLUSH_BYTES)
+            self._buffer = torch.zeros(size // 4, dtype=torch.int32)
+
+    def call_ms(self, arm: Arm) -> float:
+        """Milliseconds of one call with cold caches."""
+        if self.cuda:
+            self._buffer.zero_()
+            torch.cuda.synchronize()
+            self._start.record()
+            result = arm()
+            self._end.record()
+            torch.cuda.synchronize()
+            elapsed = self._start.elapsed_time(self._end)
+        else:
+            self._buffer.max()  # reads it all on all cores, as the call will
+            start = time.perf_counter()
+            result = arm()
+            elapsed = (time.perf_counter() - start) * 1e3
+        del result  # only now: freeing is not part of the call
+        return max(elapsed, 1e-6)
 
 
-def measure(arms: list[Call], device: str, *, working_bytes: int, num_pairs: int, max_s: float, warmup_s: float, seed: int) -> Samples:
-    """Interleave the arms until `num_pairs` samples or `max_s` seconds an arm, at least five samples."""
-    clock = _Cuda() if device == "cuda" else _Cpu(working_bytes)
-    rng = random.Random(seed)
-    began = time.monotonic()
+def measure(arms: Mapping[str, Arm], clock: Clock, *, warmup_s: float, limit_s: float, max_rounds: int,
+            early: tuple[str, str] | None = None) -> Samples:
+    """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
+
+    Args:
+        arms: what to call, by name.
+        clock: the device's.
+        warmup_s: each arm is called for so long first, at least twice.
+        limit_s: start no round after so many seconds, once there are enough.
+        max_rounds: enough.
+        early: names of two arms; stop as soon as their ratio is settled.
+
+    Raises:
+        Whatever an arm raises.
+    """
+    begin = time.perf_counter()
     with torch.no_grad():
-        for arm in arms:
-            for _ in range(2):
+        for arm in arms.values():
+            end, count = time.perf_counter() + warmup_s, 0
+            while count < 2 or time.perf_counter() < end:
                 arm()
-        until = time.monotonic() + warmup_s
-        while time.monotonic() < until:
-            for arm in arms:
-                clock.sample(arm)
-        rows: list[list[float]] = []
-        start = time.monotonic()
-        gc.collect()
-        gc.disable()
-        try:
-            while len(rows) < num_pairs and (len(rows) < MIN_PAIRS or time.monotonic() - start < max_s * len(arms) / 2):
-                order = list(range(len(arms)))
-                rng.shuffle(order)
-                row = [0.0] * len(arms)
-                for position in order:
-                    row[position] = clock.sample(arms[position])
-                rows.append(row)
-        finally:
-            gc.enable()
-    return Samples(numpy.maximum(numpy.array(rows), 1e-6), time.monotonic() - began)
-
-
-class _Cuda:
-    def __init__(self) -> None:
-        cache = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self.flush = torch.empty(max(2 * cache, 1 << 20), dtype=torch.int8, device="cuda")
-        self.start, self.stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def sample(self, arm: Call) -> float:
-        self.flush.zero_()
-        torch.cuda.synchronize()
-        self.start.record()
-        arm()
-        self.stop.record()
-        torch.cuda.synchronize()
-        return float(self.start.elapsed_time(self.stop))
-
-
-class _Cpu:
-    def __init__(self, working_bytes: int) -> None:
-        cache = last_level_cache_bytes()
-        # Tensors far larger than the cache evict themselves.
-        self.flush = None if working_bytes > 4 * cache else torch.empty(min(2 * cache, MAX_FLUSH_BYTES) // 4, dtype=torch.float32)
-
-    def sample(self, arm: Call) -> float:
-        if self.flush is not None:
-            self.flush.fill_(1.0)
-        start = time.perf_counter_ns()
-        arm()
-        return (time.perf_counter_ns() - start) / 1e6
+                count += 1
+                if clock.cuda:
+                    torch.cuda.synchronize()
+        ms: dict[str, list[float]] = {name: [] for name in arms}
+        order = list(arms)
+        began = time.perf_counter()
+        rounds = 0
+        while rounds < max_rounds and (rounds < MIN_ROUNDS or time.perf_counter() - began < limit_s):
+            random.shuffle(order)
+            for name in order:
+                ms[name].append(clock.call_ms(arms[name]))
+            rounds += 1
+            if early and rounds >= 2 * MIN_ROUNDS and rounds % MIN_ROUNDS == 0 and settled(ms[early[0]], ms[early[1]], SETTLED):
+                break
+    return Samples(ms, time.perf_counter() - begin)
 
 
 def last_level_cache_bytes() -> int:
-    """Size of the largest cache of processor 0."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0))
-    return max(sizes, default=CACHE_BYTES)
-
-
-@contextmanager
-def alone(device: str) -> Iterator[None]:
-    """Wait until no other dvk process on this machine times on the same device."""
-    name = "cpu"
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        name = str(getattr(properties, "uuid", torch.cuda.current_device()))
-    path = Path(tempfile.gettempdir()) / f"dvk-timing-{os.getuid()}-{name}.lock"
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """Size of this CPU's largest cache; 32 MiB where it is not told."""
+    largest = 0
+    for index in range(5):
         try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
+            with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
+        largest = max(largest, int(text.rstrip("KM")) * unit)
+    return largest or 32 << 20

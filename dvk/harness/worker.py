@@ -1,14 +1,21 @@
-"""The worker: builds the reference, then compiles, checks and times candidates one by one. Child side.
+"""The child that executes what others wrote: builds the reference once, then judges candidates in turn.
 
-Only this process executes code that a model wrote. It announces each stage before entering it, so
-that whatever kills it is blamed on the right stage. It judges in the process it runs in: defence
-against candidates that tamper with the judge belongs to a later protocol, not to this file.
+Sandbox target. Messages from the parent: one {task, tier, judge, baselines, seed}, then {source,
+untimed} a candidate. To the parent: {stage} as each begins (setup, baseline, queue, compile, check,
+time), {ready} or {broken} after the first request, {findings, fatal} after each other. `fatal`: the
+process is no good for another candidate (a CUDA error sticks to its context).
+
+The reference, its outputs and the clock live in the process that runs the candidate. A candidate
+that looks for them can find and change them; what the parent gets is as honest as the candidate.
 """
 
 from __future__ import annotations
 
-import time
-import traceback
+import os
+import random
+import sys
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,124 +23,113 @@ import torch
 from dvk.config import Judge
 from dvk.errors import TaskError
 from dvk.harness import timing
-from dvk.harness.cases import Reference
-from dvk.harness.check import check
-from dvk.machine import fingerprint
+from dvk.harness.attempt import Attempt, forget
+from dvk.harness.cases import Cases, plan
+from dvk.harness.lanes import Lane
 from dvk.records import Task
 from dvk.sandbox import Channel
-from dvk.tasks.build import CandidateError, build, build_candidate
-from dvk.tasks.state import restore, snapshot
-from dvk.tasks.trees import named_tensors
-
-COMPILE_WORDS = ("CompilationError", "compiler failed", "Error building extension", "nvcc", "ptxas", "NVRTC", "CompileTimeAssertionFailure")
-MAX_VARIANTS = 4
-"""Shapes besides the native one that a thorough check tries."""
+from dvk.tasks.build import build
 
 
-def main(channel: Channel) -> None:
-    """Serve one session: an opening request, then one request a candidate."""
+def serve(channel: Channel) -> None:
+    """Judge until the parent closes."""
     request = channel.receive()
     if request is None:
         return
-    task = Task.model_validate(request["task"])
-    settings = Judge.model_validate(request["judge"])
+    channel.send({"stage": "setup"})
+    _settle()
     try:
-        worker = Worker(task, settings, request["tier"], request["baselines"], request["seed"], request["thorough"])
+        session = _Session(channel, request)
     except TaskError as error:
-        channel.send({"broken": error.message})
+        channel.send({"broken": str(error.message)})
         return
-    except Exception as error:  # noqa: BLE001 - the user's reference may raise anything
-        channel.send({"broken": f"the reference failed: {_first_line(error)}"})
+    except BaseException as error:  # noqa: BLE001 - the reference is not our code either
+        channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
         return
-    channel.send({"opened": True})
-    while (request := channel.receive()) is not None:
-        began = time.monotonic()
-        fields = worker.judge(request["source"], request["timed"], lambda stage: channel.send({"stage": stage}))
-        channel.send({"verdict": {**fields, "seconds": time.monotonic() - began, "machine": fingerprint(task.device)}})
+    channel.send({"ready": True})
+    while (order := channel.receive()) is not None:
+        findings = session.judge(order)
+        channel.send({"findings": findings, "fatal": not _device_alive(session.task)})
 
 
-class Worker:
-    """A reference with its cases and baselines, ready to judge."""
+class _Session:
+    def __init__(self, channel: Channel, request: dict[str, Any]):
+        self.channel = channel
+        self.task = Task.model_validate(request["task"])
+        self.tier: str = request["tier"]
+        self.settings = Judge.model_validate(request["judge"])
+        random.seed(request["seed"])
+        if self.task.device == "cuda":
+            torch.cuda.init()
+        self.lane = Lane(_device_name(self.task))
+        self.built = build(self.task)
+        self.cases = Cases(self.built, plan(self.task, self.tier, self.settings.num_seeds, request["seed"]))
+        for number in range(len(self.cases)):
+            self.cases.get(number)
+        self.cases.release()
+        self.clock: timing.Clock | None = None
+        self.wanted: list[str] = request["baselines"]
+        self.baselines: dict[str, timing.Arm] | None = None
+        self.threads = torch.get_num_threads()
 
-    def __init__(self, task: Task, settings: Judge, tier: str, baselines: list[str], seed: int, thorough: bool):
-        self.task, self.settings, self.tier, self.seed = task, settings, tier, seed
-        built = build(task)
-        self.reference = Reference(built, task, *((settings.num_seeds, MAX_VARIANTS) if thorough else (1, 1)))
-        next(self.reference.each())
-        self.baselines: dict[str, Any] = {}
-        if "compile" in baselines and tier != "smoke":
-            self.baselines["compile"] = self._compiled()
+    def judge(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Findings on one candidate."""
+        before = set(sys.modules)
+        untimed: str | None = order["untimed"]
+        timed = self.tier != "smoke" and untimed is None
+        if timed and self.baselines is None:
+            self.say("baseline")
+            self.baselines = {name: self._baseline(name) for name in self.wanted}
+            self.clock = timing.Clock(self.task.device)
+        attempt = Attempt(self.task, self.cases, self.settings, self.tier, untimed, self.say, self._lane)
+        findings = attempt.run(order["source"], self.baselines or {} if timed else {}, self.clock)
+        forget(before)
+        torch.set_num_threads(self.threads)
+        torch.set_grad_enabled(True)
+        return findings
 
-    def _compiled(self) -> Any:
-        compiled = torch.compile(self.reference.model)
-        case = self.reference.cases[0]
-        args, kwargs = case.arguments()
-        try:
-            with torch.no_grad():
-                for _ in range(3):
-                    compiled(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - torch.compile may fail on anything; then there is no such baseline
-            return None
-        finally:
-            restore(self.reference.model, self.reference.state)
-        return compiled
+    def say(self, stage: str) -> None:
+        self.channel.send({"stage": stage})
 
-    def judge(self, source: str, timed: bool, stage: Any) -> dict[str, Any]:
-        """Verdict fields for one candidate."""
-        at = "compile"
-        try:
-            stage(at)
-            model = build_candidate(source, self.task, self.reference.built)
-            stage(at := "check")
-            outcome = check(model, self.reference)
-            checked = {"precision": self.task.precision, "tolerance": outcome.tolerance, "worst_error": outcome.worst_error,
-                       "num_checks": outcome.num_checks, "shapes": outcome.shapes}
-            if outcome.error:
-                return {"status": "mismatch", "stage": at, "error": outcome.error, **checked}
-            if self.tier == "smoke" or not timed:
-                return {"status": "ok", "stage": "done", **checked}
-            stage(at := "time")
-            return {"status": "ok", "stage": "done", "timing": self._time(model, stage), **checked}
-        except CandidateError as error:
-            return {"status": error.status, "stage": error.stage, "error": error.message}
-        except torch.cuda.OutOfMemoryError as error:
-            return {"status": "launch_error", "stage": at, "error": f"out of GPU memory: {_first_line(error)}"}
-        except BaseException as error:  # noqa: BLE001 - candidate code may raise anything, SystemExit included
-            text = "".join(traceback.format_exception(error))
-            kind = "compile_error" if any(w in text for w in COMPILE_WORDS) else "launch_error"
-            return {"status": kind, "stage": "compile" if kind == "compile_error" else at, "error": blame(error)}
+    def _lane(self, alone: bool) -> AbstractContextManager[None]:
+        if alone:
+            return self.lane.alone()
+        return self.lane.shared() if self.task.device == "cpu" else nullcontext()
 
-    def _time(self, model: torch.nn.Module, stage: Any) -> dict[str, Any]:
-        case = self.reference.cases[0]
-        args, kwargs = case.arguments()
-        working = sum(t.numel() * t.element_size() for _, t in named_tensors((args, kwargs, case.outputs)))
-        models = {"eager": self.reference.model, "candidate": model, **{n: m for n, m in self.baselines.items() if m is not None}}
-        arms = [lambda m=m: m(*args, **kwargs) for m in models.values()]
-        claim = self.tier == "claim"
-        kept = snapshot(model)
-        with timing.alone(self.task.device):
-            stage("time")
-            samples = timing.measure(
-                arms, self.task.device, working_bytes=working, num_pairs=self.settings.claim_pairs if claim else self.settings.search_pairs,
-                max_s=self.settings.claim_s if claim else self.settings.search_s, warmup_s=self.settings.warmup_s, seed=self.seed)
-        restore(model, kept)
-        restore(self.reference.model, self.reference.state)
-        names = list(models)
-        ratios = {n: samples.ratio(i, 1, self.settings.num_bootstrap) for i, n in enumerate(names) if n != "candidate"}
-        intervals = {n: {"value": v, "lo": lo, "hi": hi} for n, (v, lo, hi) in ratios.items()}
-        return {"candidate_ms": samples.median_ms(1), "reference_ms": samples.median_ms(0), "speedup": intervals.pop("eager"),
-                "baselines": intervals, "baselines_ms": {n: samples.median_ms(names.index(n)) for n in intervals},
-                "num_pairs": len(samples.ms), "seconds": samples.seconds}
+    def _baseline(self, name: str) -> timing.Arm:
+        """An arm that computes as `name` does, compiled and warm."""
+        if name != "compile":
+            raise ValueError(f"unknown baseline {name}")
+        case = self.cases.get(0)
+        module = torch.compile(self.built.model)
+        with torch.no_grad():
+            module(*case.args, **case.kwargs)
+            module(*case.args, **case.kwargs)
+        return lambda: module(*case.args, **case.kwargs)
 
 
-def blame(error: BaseException) -> str:
-    """What a writer of kernels needs: the last lines of the message, and where it was raised."""
-    text = str(error).strip() or type(error).__name__
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "dvk" not in f.filename.split("/")[-2:-1]]
-    where = f" (line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
-    return f"{type(error).__name__}: {text[:2000]}{where}"
+def _settle() -> None:
+    """Folders of this session's own for what compilers write, so that sessions neither wait for nor find each other's."""
+    private = tempfile.gettempdir()
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(private, "torch_extensions")
+    # torch.compile's own cache pays across sessions: the same reference is compiled in each.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor"))
+    os.environ.setdefault("MAX_JOBS", "4")
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _device_name(task: Task) -> str:
+    if task.device == "cpu":
+        return "cpu"
+    properties = torch.cuda.get_device_properties(0)
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{properties.major}.{properties.minor}")
+    return f"gpu-{getattr(properties, 'uuid', 0)}"
+
+
+def _device_alive(task: Task) -> bool:
+    if task.device != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize()
+        return True
+    except RuntimeError:
+        return False

@@ -6,7 +6,6 @@ Searching and showing read one library; adding is all or nothing; importing take
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -173,6 +172,8 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
 
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: written aside, then renamed."""
+    import tempfile
+
     handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:

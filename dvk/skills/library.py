@@ -10,14 +10,13 @@ Nothing here imports pydantic until a `Skill` is asked for: a search shows rows.
 
 from __future__ import annotations
 
-import difflib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dvk.errors import LibraryError
 from dvk.resources import home
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 BEGIN, END = "«", "»"
 """What marks a hit in a snippet."""
 SNIPPET_WORDS = 24
+SNIPPET_TERMS = 16
+"""The rarest terms of the query, which are marked; each costs a search in every row shown."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ class Hit:
         return to_skill(self.row)
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(NamedTuple):
     """What `add_all` did, by skill name."""
 
     added: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Library:
             snippets: also show the passage that matched; a caller that only wants names saves a few ms.
         """
         with schema.reported(self.path):
-            words = terms(text)
+            words = ranking.count(self._connection, terms(text))
             ranked = ranking.rank(self._connection, words, limit)
             rows = self._rows([row for row, _ in ranked])
             passages = self._snippets([row for row, _ in ranked], words) if snippets else {}
@@ -134,7 +134,8 @@ class Library:
             return 0
         every = " AND ".join(f'"{part}"' for part in parts)
         with schema.reported(self.path):
-            return ranking.num_rows(self._connection, f'"{whole}" OR ({every})' if len(parts) > 1 else every)
+            expression = f'"{whole}" OR ({every})' if len(parts) > 1 else every
+            return ranking.num_rows(self._connection, expression, rough=True)
 
     def get(self, name: str) -> Skill:
         """The skill called `name`; LibraryError, which offers similar names, when there is none."""
@@ -255,15 +256,17 @@ class Library:
         sql = "SELECT * FROM skills WHERE id IN (SELECT value FROM json_each(?))"
         return {row["id"]: dict(row) for row in self._connection.execute(sql, (json.dumps(ids),))}
 
-    def _snippets(self, ids: Sequence[int], words: Sequence[str]) -> dict[int, str]:
+    def _snippets(self, ids: Sequence[int], words: Sequence[ranking.Term]) -> dict[int, str]:
         """For these rows only: snippet() reads and tokenizes the whole text."""
         body = list(schema.COLUMNS).index("body")
         sql = f"""SELECT rowid, snippet(skills_fts, {body}, ?, ?, '…', {SNIPPET_WORDS})
                   FROM skills_fts WHERE skills_fts MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
-        values = (BEGIN, END, ranking.any_of(words[: ranking.MAX_TERMS]), json.dumps(ids))
+        values = (BEGIN, END, ranking.any_of(words[:SNIPPET_TERMS]), json.dumps(ids))
         return {row: " ".join(passage.split()) for row, passage in self._connection.execute(sql, values)} if ids else {}
 
     def _unknown(self, name: str) -> LibraryError:
+        import difflib
+
         near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "see `dvk skills list`"
         return LibraryError(f"no skill called `{name}` in `{self.path}`", hint)

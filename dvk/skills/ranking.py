@@ -2,7 +2,8 @@
 
 Measured at 100,000 skills of 150-300 words: reading a posting takes 0.05 µs, scoring a row with bm25() 2 µs,
 so a word that half the skills contain costs 90 ms, two such words 150. Almost all of it is spent on
-rows that cannot win. Therefore every term is first counted, up to MAX_RANKED, which takes well under 1 ms.
+rows that cannot win. Therefore every term is first counted, up to MAX_RANKED rows, which takes well under 1 ms,
+and in queries of many words only up to an eighth of that, the rest estimated.
 
 * All terms together match at most MAX_RANKED rows (any library of up to that many skills, and all
   rare terms in larger ones): plain `a OR b OR c` by bm25(), exact.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_RANKED = 4000
 """Rows scored at most by one query: 8 ms."""
@@ -29,24 +30,24 @@ MAX_TERMS = 64
 """Terms of one query at most, the rarest; beyond that bm25() itself becomes slow, and commoner ones add little."""
 MAX_COUNTED = 512
 """Terms of one query whose rarity is looked up, in order of appearance: about 30 ms."""
+_MANY = 8
+"""From this many terms on, common ones are counted roughly: a graph's 40 words take 5 ms instead of 25."""
 _MAX_COMMON = 6
 """Common terms that may re-order candidates: each costs one reading of all its postings, up to 5 ms."""
 _HEAD = "{name tags description}"
 _LABEL = "{name tags}"
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One term that at least one skill contains."""
 
     text: str
     num_rows: int
-    """Rows that contain it: exact up to MAX_RANKED, above that an estimate from how densely the first ones lie."""
+    """Rows that contain it; for a common one an estimate."""
 
 
-def rank(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[tuple[int, float]]:
-    """The best `limit` rows for `terms` (as from `terms.terms`): (id, score), best first."""
-    counted = count(connection, terms)
+def rank(connection: sqlite3.Connection, counted: Sequence[Term], limit: int) -> list[tuple[int, float]]:
+    """The best `limit` rows for what `count` returned: (id, score), best first."""
     if not counted or limit < 1:
         return []
     rare: list[Term] = []
@@ -58,7 +59,7 @@ def rank(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> li
     telling = _telling(connection, common)[:_MAX_COMMON]
     found: dict[int, float] = {}
     if rare:
-        expression = f"({_any(rare)}) AND ({_any(rare)} OR {_any(telling)})" if telling else _any(rare)
+        expression = f"({any_of(rare)}) AND ({any_of(rare)} OR {any_of(telling)})" if telling else any_of(rare)
         found.update(_scored(connection, expression, limit))
     if common and len(found) < limit:
         for row, score in _rank_common(connection, telling or common[:_MAX_COMMON], limit):
@@ -67,23 +68,31 @@ def rank(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> li
 
 
 def count(connection: sqlite3.Connection, terms: Sequence[str]) -> list[Term]:
-    """Those of `terms` that occur at all, rarest first."""
-    counted = [Term(term, number) for term in terms[:MAX_COUNTED] if (number := num_rows(connection, f'"{term}"'))]
+    """Those of `terms` (as from `terms.terms`) that occur at all, rarest first."""
+    rough = len(terms) >= _MANY and _size(connection) > MAX_RANKED
+    counted = []
+    for term in terms[:MAX_COUNTED]:
+        if number := num_rows(connection, f'"{term}"', rough=rough):
+            counted.append(Term(term, number))
     return sorted(counted, key=lambda term: term.num_rows)
 
 
-def num_rows(connection: sqlite3.Connection, expression: str) -> int:
-    """Rows that match an FTS5 `expression`; above MAX_RANKED an estimate."""
+def num_rows(connection: sqlite3.Connection, expression: str, *, rough: bool = False) -> int:
+    """Rows that match an FTS5 `expression`; above MAX_RANKED, when `rough` above an eighth of it, an estimate.
+
+    The estimate takes the first matches to lie as densely as all.
+    """
+    most = MAX_RANKED // 8 if rough else MAX_RANKED
     sql = "SELECT count(*), max(rowid) FROM (SELECT rowid FROM skills_fts WHERE skills_fts MATCH ? LIMIT ?)"
-    number, last = connection.execute(sql, (expression, MAX_RANKED + 1)).fetchone()
-    if number <= MAX_RANKED:
+    number, last = connection.execute(sql, (expression, most + 1)).fetchone()
+    if number <= most:
         return int(number)
     return max(int(number), int(number * _size(connection) / last))
 
 
-def any_of(terms: Sequence[str]) -> str:
+def any_of(terms: Sequence[Term]) -> str:
     """The FTS5 expression that matches skills with at least one of `terms`."""
-    return " OR ".join(f'"{term}"' for term in terms)
+    return " OR ".join(f'"{term.text}"' for term in terms)
 
 
 def _rank_common(connection: sqlite3.Connection, terms: Sequence[Term], limit: int) -> list[tuple[int, float]]:
@@ -96,7 +105,7 @@ def _rank_common(connection: sqlite3.Connection, terms: Sequence[Term], limit: i
         if len(found) >= limit:
             return list(found.items())
     sql = "SELECT rowid, -rank AS score FROM skills_fts WHERE skills_fts MATCH ? LIMIT ?"
-    first = connection.execute(sql, (_any(terms), MAX_RANKED)).fetchall()
+    first = connection.execute(sql, (any_of(terms), MAX_RANKED)).fetchall()
     for row, score in sorted(first, key=lambda item: -item[1])[:limit]:
         found.setdefault(row, score)
     return list(found.items())
@@ -108,8 +117,8 @@ def _ladder(terms: Sequence[Term]) -> Iterator[str]:
     if len(terms) > 1:
         yield every
         yield f"{_HEAD} : ({every})"
-    yield f"{_HEAD} : ({_any(terms)})"
-    yield f"{_LABEL} : ({_any(terms)})"
+    yield f"{_HEAD} : ({any_of(terms)})"
+    yield f"{_LABEL} : ({any_of(terms)})"
 
 
 def _telling(connection: sqlite3.Connection, terms: Sequence[Term]) -> Sequence[Term]:
@@ -120,10 +129,6 @@ def _telling(connection: sqlite3.Connection, terms: Sequence[Term]) -> Sequence[
 def _scored(connection: sqlite3.Connection, expression: str, limit: int) -> list[tuple[int, float]]:
     sql = "SELECT rowid, -rank FROM skills_fts WHERE skills_fts MATCH ? ORDER BY rank LIMIT ?"
     return connection.execute(sql, (expression, limit)).fetchall()
-
-
-def _any(terms: Sequence[Term]) -> str:
-    return any_of([term.text for term in terms])
 
 
 def _size(connection: sqlite3.Connection) -> int:

@@ -21,6 +21,7 @@ from dvk.tasks import draw, entry
 from dvk.tasks.sourcefile import blame, execute, fault
 from dvk.tasks.specs import parse_init
 from dvk.tasks.state import seeded
+from dvk.tasks.trees import map_tensors
 
 CANDIDATE = "ModelNew"
 
@@ -235,7 +236,8 @@ def _init_arguments(task: Task, module: ModuleType) -> tuple[list[Any], dict[str
     else:
         raise TaskError(f"get_init_inputs() returned {type(value).__name__}",
                         "return a list of constructor arguments, or [args, kwargs]")
-    return args, kwargs
+    # A tensor that the constructor keeps as a plain attribute would not move with the module.
+    return map_tensors(lambda tensor: tensor.to(torch.device(task.device)), (args, kwargs))
 
 
 def _initialise_lazy(model: nn.Module, built: Built) -> None:

@@ -26,8 +26,8 @@ _DEATHS = {
                 "or allow more with --set limits.wall_s=SECONDS"),
     "memory": ("needed more than {memory_gib:.1f} GiB", "make the example inputs smaller, "
                "or allow more with --set limits.memory_bytes=BYTES"),
-    "processes": ("started more than {num_processes} processes and threads", "start none while the file is imported or run, "
-                  "or allow more with --set limits.num_processes=NUMBER"),
+    "processes": ("started more than {num_processes} processes and threads", "start none while the file is imported "
+                  "or run, or allow more with --set limits.num_processes=NUMBER"),
 }
 
 

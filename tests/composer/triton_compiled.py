@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
+import torch.nn.functional as F
 
 from dvk.composer import triton as renderer
 from dvk.composer.kernel import Kernel
@@ -29,3 +33,23 @@ def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)
         found.append(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": function.warps}).asm)
     return found
+
+
+def big(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype)
+
+
+VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] = {
+    "pointwise": (lambda x, b: F.gelu(x + b), lambda: [big(1024, 2048), big(2048)], ".v4"),
+    "pointwise_odd": (lambda x, b: F.silu(x + b), lambda: [big(1000, 1001), big(1001)], ".v4"),
+    "pointwise_half": (lambda x, y: torch.tanh(x) * y, lambda: [big(1024, 2048, dtype=torch.bfloat16) for _ in range(2)], ".v4"),
+    "transpose": (lambda x, y: x.t() + y, lambda: [big(1024, 512), big(512, 1024)], ".v4"),
+    "row": (lambda x, w: F.layer_norm(x, (2048,), w), lambda: [big(512, 2048), big(2048)], ".v4"),
+    "rows_together": (lambda x: torch.softmax(x, -1), lambda: [big(8192, 64)], ".v4"),
+    "column": (lambda x: torch.softmax(x, 1), lambda: [big(16, 64, 1024)], ".v4"),
+    "loss": (lambda x, y: ((x - y) ** 2).mean(), lambda: [big(512, 2048), big(512, 2048)], ".v4"),
+    "cross_entropy": (F.cross_entropy, lambda: [big(256, 4096), torch.zeros(256, dtype=torch.int64)], ".v4"),
+    "few_long_rows": (lambda x: torch.softmax(x, -1), lambda: [big(4, 65536)], ".v4"),
+    "mask_and_types": (lambda x, m: torch.amax(x.masked_fill(m, 0.0), 1), lambda: [big(64, 512, dtype=torch.float16), big(64, 512) > 0], ".v"),
+    "double_product": (lambda x: torch.prod(torch.expm1(x), 1) + torch.amin(x, 1), lambda: [big(64, 256, dtype=torch.float64)], ".v2"),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -22,7 +22,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         yield library
 
 
-def exact(library: Library, words: list[str], limit: int) -> list[tuple[int, float]]:
+def exact(library: Library, words: Sequence[ranking.Term], limit: int) -> list[tuple[int, float]]:
     """What SQLite's own bm25() over all matching rows says."""
     sql = "SELECT rowid, -rank FROM skills_fts WHERE skills_fts MATCH ? ORDER BY rank, rowid LIMIT ?"
     return [tuple(row) for row in library._connection.execute(sql, (ranking.any_of(words), limit))]
@@ -31,8 +31,8 @@ def exact(library: Library, words: list[str], limit: int) -> list[tuple[int, flo
 def test_small_libraries_are_ranked_exactly(crowd: Library) -> None:
     zipf = Zipf(5)
     for number in range(30):
-        words = terms(" ".join(zipf.draw(1 + number % 3)))
-        if sum(term.num_rows for term in ranking.count(crowd._connection, words)) <= ranking.MAX_RANKED:
+        words = ranking.count(crowd._connection, terms(" ".join(zipf.draw(1 + number % 3))))
+        if sum(term.num_rows for term in words) <= ranking.MAX_RANKED:
             ours, theirs = ranking.rank(crowd._connection, words, 10), exact(crowd, words, 10)
             assert [row for row, _ in ours] == [row for row, _ in theirs]
             assert [score for _, score in ours] == pytest.approx([score for _, score in theirs])
@@ -48,7 +48,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_query_fills_its_limit_from_matching_skills(crowd: Library) -> None:
     zipf = Zipf(6)
     for number in range(60):
-        words = terms(" ".join(zipf.draw(1 + number % 3)))
+        words = ranking.count(crowd._connection, terms(" ".join(zipf.draw(1 + number % 3))))
         matching = dict(exact(crowd, words, 10_000))
         ranked = ranking.rank(crowd._connection, words, 10)
         assert len(ranked) == min(10, len(matching)) == len(dict(ranked))

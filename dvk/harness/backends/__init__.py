@@ -1,13 +1,15 @@
-"""Back ends by name: what a candidate's kernels are written in, and what a machine needs to judge them."""
+"""What kernels can be written in: one small file a back end, one line in the table.
+
+A back end says whether this machine can run it and what its child processes need. It compiles
+nothing: a candidate is a Python file that compiles its own kernels when imported or first called.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from typing import Literal, Protocol
 
 from dvk import machine, registry
-from dvk.errors import MachineError, UsageError
+from dvk.errors import MachineError
 
 BACKENDS = {
     "triton": "dvk.harness.backends.triton:Triton",
@@ -16,49 +18,43 @@ BACKENDS = {
 }
 
 
-@cache
-def get(name: str) -> Any:
-    """The back end called `name`.
+class BackendProtocol(Protocol):
+    """What the judge asks of a back end."""
+
+    install: str
+    """One sentence: what to install where it does not work."""
+
+    def available(self) -> str | None:
+        """None, or why candidates cannot run on this machine, with what to install."""
+
+    def env(self, device: str) -> dict[str, str]:
+        """Environment of the child that judges a candidate on `device`; read before anything is imported."""
+
+    def untimed(self, device: str) -> str | None:
+        """None, or why a candidate's time on `device` would mean nothing."""
+
+
+def get(name: str) -> BackendProtocol:
+    """The back end `name`, or the class `Name` of `path/to/file.py:Name`.
 
     Raises:
         UsageError: there is none.
     """
-    return registry.resolve(name, BACKENDS, "backend")()
+    backend: BackendProtocol = registry.resolve(name, BACKENDS, "backend")()
+    return backend
 
 
-def gpu_name() -> str | None:
-    """The first CUDA device that torch may use; None where there is none."""
-    return next(iter(machine.gpu_names()), None)
-
-
-def default_device() -> str:
-    """`cuda` where there is a GPU that torch can use, else `cpu`."""
-    return "cuda" if gpu_name() else "cpu"
-
-
-def require(name: str, device: str | None = None) -> None:
-    """Make sure that an explicitly chosen back end can work here.
+def require(name: str) -> None:
+    """Refuse an explicitly chosen back end that cannot run here.
 
     Raises:
-        MachineError: it cannot; the hint says what to install.
+        MachineError: says what to install.
     """
-    reason = get(name).unavailable()
-    if reason is not None:
-        raise MachineError(*reason)
-    if device == "cuda" and not gpu_name():
-        raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
+    backend = get(name)
+    if (why := backend.available()) is not None:
+        raise MachineError(f"the {name} backend cannot run here: {why}", backend.install)
 
 
-def env(name: str, device: str) -> Mapping[str, str]:
-    """Environment of a worker that judges candidates of this back end."""
-    result: Mapping[str, str] = get(name).env(device)
-    return result
-
-
-def untimed(name: str, device: str) -> str | None:
-    """Why candidates of this back end are checked but not timed on this device; None when they are timed."""
-    result: str | None = get(name).untimed(device)
-    return result
-
-
-__all__ = ["BACKENDS", "UsageError", "default_device", "env", "get", "gpu_name", "require", "untimed"]
+def default_device() -> Literal["cpu", "cuda"]:
+    """`cuda` where there is a GPU, else `cpu`; found without opening a CUDA context."""
+    return "cuda" if machine.gpu_names() else "cpu"

@@ -1,22 +1,21 @@
-"""C++ candidates: plain PyTorch, ctypes libraries or load_inline, compiled by the system's compiler."""
+"""C++ called through ctypes, and plain PyTorch: compiled, checked and timed on the CPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 
 
 class Cpp:
-    """Runs on the CPU, timed."""
+    """Kernels in C++ that the candidate compiles with g++, or with $CXX."""
 
-    def unavailable(self) -> tuple[str, str] | None:
-        """(what is missing, what to do), or None."""
-        if os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++"):
-            return None
-        return "no C++ compiler was found", "install g++ (Debian: apt-get install g++), or set CXX"
+    install = "install g++ (apt-get install g++), or set CXX to a C++ compiler"
 
-    def env(self, device: str) -> Mapping[str, str]:
+    def available(self) -> str | None:
+        compiler = os.environ.get("CXX") or "g++"
+        return None if shutil.which(compiler) else f"the C++ compiler `{compiler}` was not found: {self.install}"
+
+    def env(self, device: str) -> dict[str, str]:
         return {}
 
     def untimed(self, device: str) -> str | None:

@@ -1,28 +1,29 @@
-"""CUDA candidates built with torch's load_inline: they need a GPU and nvcc."""
+"""CUDA C++ through `torch.utils.cpp_extension.load_inline`: needs a GPU, nvcc, a C++ compiler and ninja."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+
+from dvk import machine
 
 
 class Cuda:
-    """Runs on a GPU, timed."""
+    """Kernels in CUDA C++ that nvcc compiles."""
 
-    def unavailable(self) -> tuple[str, str] | None:
-        """(what is missing, what to do), or None."""
-        from dvk.harness.backends import gpu_name
+    install = "use a machine with an NVIDIA GPU and the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++, and pip install ninja"
 
-        if not gpu_name():
-            return "CUDA candidates need an NVIDIA GPU, and none was found", "run on a GPU machine, or use --backend triton or cpp"
-        home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-        if shutil.which("nvcc") is None and not (Path(home) / "bin" / "nvcc").exists():
-            return "CUDA candidates need nvcc, and none was found", "install the CUDA toolkit, or set CUDA_HOME"
+    def available(self) -> str | None:
+        if not machine.gpu_names():
+            return "no NVIDIA GPU is visible"
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+        if not (shutil.which("nvcc") or os.path.exists(os.path.join(home, "bin", "nvcc"))):
+            return "nvcc was not found: install the CUDA toolkit, or set CUDA_HOME"
+        if not (shutil.which(os.environ.get("CXX") or "g++")):
+            return "no C++ compiler was found: install g++, or set CXX"
         return None
 
-    def env(self, device: str) -> Mapping[str, str]:
+    def env(self, device: str) -> dict[str, str]:
         return {}
 
     def untimed(self, device: str) -> str | None:

@@ -1,0 +1,54 @@
+"""Who may use a device now: many at once to compile and check, one alone to time.
+
+File locks, so that they hold between all dvk processes of a user on this machine, and vanish with a
+killed process. On a CPU whatever else runs disturbs a measurement, so compiling and checking hold
+the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it.
+A gate before the lane keeps newcomers from starving who waits to be alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Lane:
+    """The lane of one device, e.g. `cpu` or `gpu-<uuid>`."""
+
+    def __init__(self, name: str, folder: str | None = None):
+        folder = folder or os.path.join(shared_folder(), "lanes")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._gate = os.open(os.path.join(folder, f"{name}.gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lane = os.open(os.path.join(folder, f"{name}.lane"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Work that may run beside others' but not beside a measurement."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lane, fcntl.LOCK_SH)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lane, fcntl.LOCK_UN)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """A measurement."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lane, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(self._lane, fcntl.LOCK_UN)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+
+def shared_folder() -> str:
+    """A folder that all sandboxed children of this user share, whatever their TMPDIR."""
+    return os.path.join("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), f"dvk-{os.getuid()}")

@@ -1,0 +1,138 @@
+"""Child process of test_triton.py: `interpret` runs every case in Triton's interpreter, `compile` compiles for sm_90.
+
+Prints one JSON object a line: the case's key and what was wrong (a list, empty when nothing).
+The interpreter is chosen before Triton is imported, which is why this is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+if sys.argv[1:] == ["interpret"]:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+
+from dvk.composer import triton as renderer
+from tests.composer.triton_cases import CASES, SCALARS, SPECIALS, Case, Function, both_signs, special_rows
+from tests.composer.triton_programs import Program, nth
+
+
+def report(key: str, check: Callable[[], list[str]]) -> None:
+    try:
+        wrong = check()
+    except Exception as error:  # noqa: BLE001 - any failure of generated code belongs to its case
+        wrong = [f"{type(error).__name__}: {error}"]
+    print(json.dumps({"key": key, "wrong": wrong}), flush=True)
+
+
+def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def widen(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
+    """What is wrong with a result, given PyTorch's in the same precision (its type and shape) and in double."""
+    if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
+        return f"{found.dtype}{list(found.shape)}{found.stride()} instead of {same.dtype}{list(same.shape)}{same.stride()}"
+    if not same.is_floating_point():
+        return None if torch.equal(found, same) else "values differ"
+    scale = wide.abs() + wide.pow(2).mean().sqrt()
+    worst = ((found.double() - wide).abs() / (scale + 1e-30)).max().item()
+    return None if worst <= bound else f"error {worst:.1e} of scale, allowed {bound:.0e}"
+
+
+def run_case(case: Case) -> list[str]:
+    torch.manual_seed(0)
+    args = case.args()
+    same, wide = as_tuple(case.function(*args)), as_tuple(case.function(*map(widen, args)))
+    program = Program(Function(case.function), args)
+    wrong = [f"operator left to PyTorch: {p.op}" for p in program.prims.prims if p.kind == "extern"]
+    offered = {s["kind"] for k in program.kernels.values() for s in renderer.schedules(k)}
+    wrong += [f"no schedule of kind {kind}" for kind in case.kinds - offered]
+    for number in range(1 if case.first_only else program.options()):
+        found = as_tuple(program.run(nth(number)))
+        for f, s, w in zip(found, same, wide, strict=True):
+            problem = difference(f, s, w, case.bound)
+            if problem:
+                wrong.append(f"schedule {[nth(number)(k) for k in program.kernels.values()]}: {problem}")
+    return wrong
+
+
+def run_scalar(function: Callable[[torch.Tensor], torch.Tensor], values: Callable[[], torch.Tensor]) -> list[str]:
+    """Relative error of one scalar function, element by element, in both precisions."""
+    wrong = []
+    for dtype, bound in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
+        x = values().to(dtype)
+        found, same = Program(Function(function), [x]).run(nth(0)), function(x)
+        wide = widen(function(widen(x)))
+        if not same.is_floating_point():
+            wrong += [] if torch.equal(found, same) else [f"{dtype}: differs at {x[found != same].tolist()[:5]}"]
+            continue
+        # An activation that subtracts (gelu at -5) loses relative accuracy as PyTorch's own formula does.
+        error = (found.double() - wide).abs()
+        floor = 2 * (same.double() - wide).abs() + torch.finfo(dtype).tiny
+        bad = ~(error <= bound * wide.abs() + floor) & ~(found.double() == wide)
+        wrong += [f"{dtype}: f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}" for i in bad.nonzero()[:3].flatten().tolist()]
+    return wrong
+
+
+def run_special(function: Callable[[torch.Tensor], Any], columns: int) -> list[str]:
+    """NaN and infinities come out where PyTorch has them, under every schedule."""
+    x = special_rows(columns)
+    expected = function(x)
+    program = Program(Function(function), [x])
+    wrong = []
+    for number in range(program.options()):
+        found = program.run(nth(number))
+        if not torch.allclose(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+            bad = ~torch.isclose(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+            wrong.append(f"{[nth(number)(k) for k in program.kernels.values()]}: {found[bad][:3].tolist()} not {expected[bad][:3].tolist()}")
+    return wrong
+
+
+def interpret() -> None:
+    for name, case in CASES.items():
+        report(f"case:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
+    for name, (function, values) in SCALARS.items():
+        report(f"scalar:{name}", lambda f=function, v=values: run_scalar(f, v))  # type: ignore[misc]
+    for name, special in SPECIALS.items():
+        for columns in (40, 1100):
+            report(f"special:{name}-{columns}", lambda f=special, c=columns: run_special(f, c))  # type: ignore[misc]
+
+
+def compiled() -> None:
+    """One kernel of each family and kind, and every scalar function at once."""
+    from tests.composer.triton_compiled import VECTORIZED, compile_sm90
+
+    for name, (function, args, wanted) in VECTORIZED.items():
+        program = Program(Function(function), args())
+        for kernel in program.kernels.values():
+            seen: set[str] = set()
+            for schedule in renderer.schedules(kernel):
+                if schedule["kind"] in seen:
+                    continue
+                seen.add(schedule["kind"])
+
+                def check(kernel: Any = kernel, schedule: Any = schedule, wanted: str = wanted) -> list[str]:
+                    texts = [asm["ptx"] for asm in compile_sm90(kernel, schedule)]
+                    lines = re.findall(r"ld\.global[\w.:]*", "\n".join(texts))
+                    loaded = any(wanted in line for line in lines) or schedule["kind"] not in ("flat", "tile", "persistent")
+                    return [] if loaded else [f"no {wanted} load under {schedule}: {sorted(set(lines))}"]
+                report(f"compiled:{name}-{schedule['kind']}", check)
+    for name, (function, values) in SCALARS.items():
+        kernel = next(iter(Program(Function(function), [values()]).kernels.values()))
+        report(f"compiled:scalar-{name}", lambda k=kernel: compile_sm90(k, renderer.default_schedule(k)) and [])  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    assert both_signs().numel() > 0
+    {"interpret": interpret, "compile": compiled}[sys.argv[1]]()
