@@ -64,6 +64,8 @@ class Lowering:
         shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
         dtype = dtype or operand.dtype
         _check(shape, dtype, [operand])
+        if all(operand.shape[d] == 1 for d in dims):
+            return self.pw("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
         prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim})
         self.order.append(prim)
         return View(prim)

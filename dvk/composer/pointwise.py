@@ -158,7 +158,8 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     if name == "frac":
         return finish(low, node, low.pw("sub", x, low.pw("trunc", x)))
     if name == "nan_to_num":
-        nan, top, bottom = [*(kwargs.get(k) for k in ("nan", "posinf", "neginf"))] if kwargs else [*args[1:], None, None, None][:3]
+        given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
+        nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
         largest = LARGEST[x.dtype]
         y = low.pw("where", low.pw("isnan", x), 0.0 if nan is None else nan, x)
         y = low.pw("where", low.pw("eq", x, math.inf), largest if top is None else top, y)
@@ -183,15 +184,19 @@ def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     if found is None or node.dtype not in FLOATS:
         return None
     base, power = found
-    if not is_number(power):
-        return finish(low, node, _general_power(low, base, power, register_type(node.dtype)))
-    assert isinstance(base, View) and not isinstance(power, View)
-    if power in (0.5, -0.5):
-        return finish(low, node, low.pw("sqrt" if power > 0 else "rsqrt", base))
-    if power == int(power) and 1 <= abs(power) <= 8:
-        value = _whole_power(low, low.typed(base, register_type(node.dtype)), int(abs(power)))
-        return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
-    return finish(low, node, _general_power(low, base, float(power), register_type(node.dtype)))
+    compute = register_type(node.dtype)
+    if isinstance(base, View) and not isinstance(power, View):
+        x = low.typed(base, compute)
+        if power == 0:
+            return low.pw("as", 1.0, shape=x.shape, dtype=node.dtype, compute=compute)
+        if power in (0.5, -0.5):
+            return finish(low, node, low.pw("sqrt" if power > 0 else "rsqrt", x))
+        if power == int(power) and abs(power) <= 8:
+            value = _whole_power(low, x, int(abs(power)))
+            return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
+    if any(not 0 < abs(v) < math.inf or v == 1 for v in found if not isinstance(v, View)) or (not isinstance(base, View) and base < 0):
+        return None
+    return finish(low, node, _general_power(low, base, power, compute))
 
 
 def _whole_power(low: Lowering, x: View, power: int) -> View:
@@ -204,28 +209,34 @@ def _whole_power(low: Lowering, x: View, power: int) -> View:
 
 
 def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
-    """|x|^y as exp2(y·log2|x|), and the signs and exceptions of IEEE pow."""
+    """|x|^y as exp2(y·log2|x|), with the sign and the exceptions of IEEE pow except that −0 counts as 0.
+
+    A number for x is positive; a number for y is finite and not 0.
+    """
     def pw(op: str, *values: Operand) -> View:
         return low.pw(op, *values, compute=compute)
 
-    if isinstance(x, View):
-        size: Operand = pw("abs", x)
-        logarithm: Operand = pw("log2", size)
+    size = pw("abs", x) if isinstance(x, View) else x
+    exponent = pw("mul", y, pw("log2", size) if isinstance(size, View) else math.log2(size))
+    if isinstance(y, View):
+        one = pw("eq", y, 0.0)
+        if isinstance(size, View):
+            one = low.pw("or", one, pw("eq", size, 1.0), compute="bool")
+        exponent = pw("where", one, 0.0, exponent)
+    value = pw("exp2", exponent)
+    if not isinstance(x, View):
+        return value
+    infinite = pw("isinf", x)
+    if isinstance(y, View):
+        whole = pw("eq", pw("floor", y), y)
+        odd = low.pw("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
+        real = low.pw("or", whole, infinite, compute="bool")
+        below = pw("where", odd, pw("neg", value), pw("where", real, value, math.nan))
+    elif y != int(y):
+        below = pw("where", infinite, value, math.nan)
     else:
-        size = abs(x)
-        logarithm = math.log2(size) if 0 < size < math.inf else math.inf if size else -math.inf
-    value = pw("exp2", pw("mul", y, logarithm))
-    if isinstance(x, View) or x < 0:
-        whole = y == math.floor(y) if isinstance(y, float) else pw("eq", pw("floor", y), y)
-        half = pw("mul", y, 0.5) if isinstance(y, View) else None
-        odd = y * 0.5 != math.floor(y * 0.5) if isinstance(y, float) else pw("ne", pw("floor", half), half) if half else False
-        below = low.pw("where", odd, low.pw("neg", value), value, compute=compute)
-        below = low.pw("where", whole, below, math.nan, compute=compute)
-        # A negative infinity has a power of either sign, whole or not.
-        infinite = low.pw("eq", size, math.inf, compute=compute) if isinstance(size, View) else size == math.inf
-        below = low.pw("where", infinite, low.pw("where", low.pw("and", whole, odd, compute="bool") if isinstance(y, View) else whole and odd, low.pw("neg", value), value, compute=compute), below, compute=compute)
-        value = low.pw("where", pw("lt", x, 0.0), below, value, compute=compute) if isinstance(x, View) else below
-    return value
+        below = pw("neg", value) if y % 2 else value
+    return pw("where", pw("lt", x, 0.0), below, value)
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")
@@ -272,7 +283,10 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
     if not isinstance(x, View) or node.dtype is None or source is None:
         return None
     if node.dtype == x.dtype:
-        return x if source.strides == node.strides else None
+        copies = kwargs.get("copy") or any(a is True for a in args[3:]) or "_to_copy" in node.op
+        if copies or source.strides != node.strides:
+            return low.pw("as", x, dtype=x.dtype, compute=register_type(x.dtype))
+        return x
     if node.dtype == "bool":
         return low.pw("ne", x, 0)
     return low.pw("cast", x, dtype=node.dtype, compute=register_type(node.dtype))
@@ -355,11 +369,10 @@ def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         y = low.pw("where", low.pw("le", x, args[1]), float(args[2]), x)
     else:
         lambd = args[1] if len(args) > 1 else 0.5
-        outside = low.pw("gt", low.pw("abs", x), lambd)
-        if name == "hardshrink":
-            y = low.pw("where", outside, x, 0.0)
-        else:
-            y = low.pw("where", outside, low.pw("sub", x, low.pw("mul", low.pw("sign", x), lambd)), 0.0)
+        inside = low.pw("le", low.pw("abs", x), lambd)
+        y = x if name == "hardshrink" else low.pw("sub", x, low.pw("mul", low.pw("sign", x), lambd))
+        # NaN is outside and stays.
+        y = low.pw("where", inside, 0.0, low.pw("where", low.pw("isnan", x), x, y))
     return finish(low, node, y)
 
 

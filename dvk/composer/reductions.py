@@ -47,13 +47,12 @@ def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, corre
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
 def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name, x = node.op.split(".")[1], args[0]
-    if not isinstance(x, View) or node.dtype is None or not x.shape or math.prod(x.shape) == 0:
+    if node.op in ("aten.max.dim", "aten.min.dim"):
+        return _values(low, node, args, kwargs)
+    if not isinstance(x, View) or node.dtype is None or not x.shape:
         return None
     if name in ("max", "min") and len(args) > 1:
-        if isinstance(args[1], View):
-            op = low.pw(name, x, args[1], compute=register_type(node.dtype))
-            return finish(low, node, op)
-        return None
+        return finish(low, node, low.pw(name, x, args[1], compute=register_type(node.dtype))) if isinstance(args[1], View) else None
     if name == "prod" and len(args) > 1 and isinstance(args[1], dict):
         return None
     dims = tuple(d % len(x.shape) for d in _dims(_argument(args, kwargs, 1, "dim", None)))
@@ -70,10 +69,19 @@ def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     return finish(low, node, low.reduce(name.removeprefix("a"), low.typed(x, register_type(x.dtype)), dims, keepdim))
 
 
-@rule("var", "std")
-def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _values(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+    """`x.max(dim)` of which nobody reads the positions."""
+    x, keepdim = args[0], bool(_argument(args, kwargs, 2, "keepdim", False))
+    if low.read_parts.get(node.name) != {0} or x.dtype not in FLOATS or not x.shape:
+        return None
+    value = low.reduce(node.op.split(".")[1], low.typed(x, register_type(x.dtype)), _dims(args[1]), keepdim)
+    return (low.typed(value, x.dtype),)
+
+
+@rule("var", "std", "var_mean", "std_mean")
+def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
     x = args[0]
-    if node.dtype not in FLOATS or node.shape is None:
+    if x.dtype not in FLOATS:
         return None
     correction: Any = 1
     dims: tuple[int, ...] = ()
@@ -93,8 +101,10 @@ def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     dims = tuple(d % len(x.shape) for d in dims)
     if _count(x.shape, dims) <= correction:
         return None
-    value = variance(low, _wide(low, x), dims, keepdim, correction)
-    return finish(low, node, low.pw("sqrt", value) if "std" in node.op else value)
+    wide = _wide(low, x)
+    value = variance(low, wide, dims, keepdim, correction)
+    value = low.typed(low.pw("sqrt", value) if "std" in node.op else value, x.dtype)
+    return (value, low.typed(mean(low, wide, dims, keepdim), x.dtype)) if "_mean" in node.op else value
 
 
 @rule("linalg_vector_norm", "norm")
@@ -103,12 +113,25 @@ def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     order = _argument(args, kwargs, 1, "ord" if "linalg" in node.op else "p", 2)
     dims = _dims(_argument(args, kwargs, 2, "dim", None))
     keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
-    if node.dtype not in FLOATS or order not in (1, 2) or isinstance(order, bool) or "dtype" in kwargs or not x.shape:
+    if node.dtype not in FLOATS or order not in (1, 2, math.inf) or isinstance(order, bool) or kwargs.get("dtype") or not x.shape:
         return None
-    wide = _wide(low, x)
-    if order == 1:
-        return finish(low, node, low.reduce("sum", low.pw("abs", wide), dims, keepdim))
-    return finish(low, node, low.pw("sqrt", low.reduce("sum", low.pw("mul", wide, wide), dims, keepdim)))
+    return finish(low, node, norm(low, _wide(low, x), order, dims, keepdim))
+
+
+def norm(low: Lowering, x: View, order: float, dims: tuple[int, ...], keepdim: bool) -> View:
+    """Vector norm of order 1, 2 or infinity."""
+    if order == 2:
+        return low.pw("sqrt", low.reduce("sum", low.pw("mul", x, x), dims, keepdim))
+    return low.reduce("sum" if order == 1 else "max", low.pw("abs", x), dims, keepdim)
+
+
+@rule("pairwise_distance")
+def _pairwise_distance(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    order, eps, keepdim = (_argument(args, kwargs, n, k, d) for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False)))
+    if node.dtype not in FLOATS or order not in (1, 2, math.inf):
+        return None
+    gap = low.pw("add", low.pw("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
+    return finish(low, node, norm(low, gap, order, (len(gap.shape) - 1,), bool(keepdim)))
 
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax")
@@ -129,7 +152,7 @@ def softmax(low: Lowering, x: View, dim: int, log: bool) -> View:
 
 @rule("logsumexp")
 def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x, dims, keepdim = args[0], _dims(args[1]), bool(_argument(args, kwargs, 2, "keepdim", False))
+    x, dims = args[0], _dims(args[1])
     if node.dtype not in FLOATS or not x.shape or not dims:
         return None
     wide = _wide(low, x)
@@ -139,7 +162,6 @@ def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     total = low.reduce("sum", low.pw("exp", low.pw("sub", wide, shift)), dims, True)
     value = low.pw("add", low.pw("log", total), shift)
     after = tuple(node.shape or ())
-    del keepdim
     return finish(low, node, value.then("reshape", after, after))
 
 
@@ -155,6 +177,10 @@ def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> V
     return low.pw("mul", centred, low.pw("rsqrt", low.pw("add", spread, eps)))
 
 
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
+"""What RMS norm adds when it is not told: the spacing at 1 of the type it computes in."""
+
+
 @rule("layer_norm", "rms_norm")
 def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, normalized = args[0], args[1]
@@ -166,8 +192,7 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     shape = tuple(normalized)
     if "rms_norm" in node.op:
         eps = _argument(args, kwargs, 3, "eps", None)
-        if eps is None:
-            return None
+        eps = EPSILON[x.dtype] if eps is None else eps
         power = mean(low, low.pw("mul", wide, wide), dims, True)
         y = low.pw("mul", wide, low.pw("rsqrt", low.pw("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
@@ -180,10 +205,12 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     batch, channels, *space = x.shape
-    if node.dtype not in FLOATS or not space:
+    if node.dtype not in FLOATS:
         return None
     if "instance" in node.op:
-        if args[3] is not None or not args[5]:
+        if not args[5]:
+            return _affine_norm(low, node, args)
+        if args[3] is not None or not space:
             return None
         groups, weight, bias, eps = channels, args[1], args[2], args[7]
     else:
@@ -200,6 +227,11 @@ def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 def _batch_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if node.op.split(".")[1] != "batch_norm" or args[5] or args[3] is None or node.dtype not in FLOATS:
         return None
+    return _affine_norm(low, node, args)
+
+
+def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
+    """Batch or instance norm with fixed statistics: one scale and shift a channel."""
     x, weight, bias, mean_, var, _training, _momentum, eps = args[:8]
     shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
     scale = low.pw("rsqrt", low.pw("add", var.then("reshape", shape, shape), eps))
@@ -242,20 +274,27 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     elif name == "binary_cross_entropy_with_logits":
         weight, positive = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "pos_weight", None)
         reduction = _argument(args, kwargs, 4, "reduction", 1)
-        if weight is not None or positive is not None:
-            return None
         tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", x))))
-        loss = low.pw("add", low.pw("sub", low.pw("max", x, 0.0), low.pw("mul", x, y)), tail)
+        if positive is None:
+            loss = low.pw("add", low.pw("sub", low.pw("max", x, 0.0), low.pw("mul", x, y)), tail)
+        else:
+            tail = low.pw("add", tail, low.pw("max", low.pw("neg", x), 0.0))
+            share = low.pw("add", low.pw("mul", low.pw("sub", positive, 1.0), y), 1.0)
+            loss = low.pw("add", low.pw("mul", low.pw("sub", 1.0, y), x), low.pw("mul", share, tail))
+        loss = low.pw("mul", loss, weight) if weight is not None else loss
+    elif name == "binary_cross_entropy":
+        weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)
+        yes, no = (low.pw("max", low.pw("log", p), -100.0) for p in (x, low.pw("sub", 1.0, x)))
+        loss = low.pw("neg", low.pw("add", low.pw("mul", y, yes), low.pw("mul", low.pw("sub", 1.0, y), no)))
+        loss = low.pw("mul", loss, weight) if weight is not None else loss
     elif name == "kl_div":
         if _argument(args, kwargs, 3, "log_target", False):
             loss = low.pw("mul", low.pw("exp", y), low.pw("sub", y, x))
         else:
-            entropy = low.pw("where", low.pw("gt", y, 0.0), low.pw("mul", y, low.pw("log", y)), 0.0)
+            entropy = low.pw("where", low.pw("eq", y, 0.0), 0.0, low.pw("mul", y, low.pw("log", y)))
             loss = low.pw("sub", entropy, low.pw("mul", x, y))
-    elif name == "soft_margin_loss":
-        loss = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("mul", x, y))))
     else:
-        return None
+        loss = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("mul", x, y))))
     return _reduced(low, node, loss, reduction)
 
 
@@ -266,7 +305,11 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
     reduction = _argument(args, kwargs, 3, "reduction", 1)
     ignore = _argument(args, kwargs, 4, "ignore_index", -100)
     smoothing = _argument(args, kwargs, 5, "label_smoothing", 0.0) if "cross" in node.op else 0.0
-    if weight is not None or node.dtype not in FLOATS or target.dtype != "int64" or len(x.shape) < 2:
+    if weight is not None or node.dtype not in FLOATS or len(x.shape) < 2:
+        return None
+    if "cross" in node.op and target.dtype in FLOATS:
+        return _soft_cross_entropy(low, node, x, target, reduction, smoothing)
+    if target.dtype != "int64":
         return None
     logp = softmax(low, _wide(low, x), 1, log=True) if "cross" in node.op else _wide(low, x)
     spread = (target.shape[0], 1, *target.shape[1:])
@@ -283,6 +326,15 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
         return _reduced(low, node, loss, reduction)
     counted = low.reduce("sum", low.typed(valid, logp.dtype), (), False)
     return finish(low, node, low.pw("div", low.reduce("sum", loss, (), False), counted))
+
+
+def _soft_cross_entropy(low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float) -> View:
+    """Cross entropy against a probability of every class."""
+    wanted = _wide(low, target)
+    if smoothing:
+        wanted = low.pw("add", low.pw("mul", wanted, 1.0 - smoothing), smoothing / x.shape[1])
+    loss = low.pw("neg", low.reduce("sum", low.pw("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
+    return _reduced(low, node, loss, reduction)
 
 
 @rule("cosine_similarity")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.lowering import Lowering, rule
-from dvk.composer.prims import View, register_type
+from dvk.composer.prims import View, broadcast_shapes, register_type
 from dvk.records import Node
 
 
@@ -16,28 +16,38 @@ def _reshape(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     return args[0].then("reshape", tuple(node.shape), tuple(node.shape))
 
 
-@rule("permute", "transpose", "t", "swapaxes", "numpy_T", "movedim")
+@rule("permute", "transpose", "t", "swapaxes", "swapdims", "numpy_T", "mT", "adjoint", "movedim", "moveaxis")
 def _permute(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     rank = len(x.shape)
     name = node.op.split(".")[1]
+    if not rank:
+        return x
     if name == "permute":
         dims = tuple(d % rank for d in args[1])
-    elif name in ("transpose", "swapaxes"):
+    elif name in ("transpose", "swapaxes", "swapdims", "mT", "adjoint"):
         order = list(range(rank))
-        a, b = args[1] % rank, args[2] % rank
+        a, b = (rank - 2, rank - 1) if name in ("mT", "adjoint") else (args[1] % rank, args[2] % rank)
         order[a], order[b] = order[b], order[a]
         dims = tuple(order)
     elif name in ("t", "numpy_T"):
         dims = tuple(reversed(range(rank)))
     else:
-        return None
+        moved = [[v % rank for v in ([value] if isinstance(value, int) else value)] for value in args[1:3]]
+        rest = iter(d for d in range(rank) if d not in moved[0])
+        dims = tuple(moved[0][moved[1].index(d)] if d in moved[1] else next(rest) for d in range(rank))
     return x.then("permute", dims, tuple(x.shape[d] for d in dims))
 
 
 @rule("expand", "expand_as", "broadcast_to")
 def _expand(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     return args[0].then("expand", tuple(node.shape or ()), tuple(node.shape or ()))
+
+
+@rule("broadcast_tensors")
+def _broadcast_tensors(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...]:
+    shape = broadcast_shapes(*(x.shape for x in args[0]))
+    return tuple(x.then("expand", shape, shape) for x in args[0])
 
 
 @rule("select")
@@ -55,6 +65,15 @@ def _slice(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     start = 0 if start is None else max(start + size, 0) if start < 0 else min(start, size)
     after = tuple(node.shape or ())
     return x if after == x.shape else x.then("slice", (dim, start, step or 1), after)
+
+
+@rule("narrow")
+def _narrow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, dim, start, _length = args
+    if not isinstance(start, int):
+        return None
+    dim %= len(x.shape)
+    return x.then("slice", (dim, start % x.shape[dim], 1), tuple(node.shape or ()))
 
 
 @rule("chunk", "split", "split_with_sizes", "unbind", "tensor_split")

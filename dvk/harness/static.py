@@ -9,6 +9,8 @@ import re
 
 from dvk.records import Backend
 
+_CPP = re.compile(r"\bctypes\b|\bcpp_sources\b|\bcpp_extension\b")
+
 MAX_SOURCE_BYTES = 4 << 20
 """Longer texts are refused: nobody writes them, and they cost every stage."""
 
@@ -22,6 +24,11 @@ def detect(source: str) -> Backend:
     if _TRITON.search(source):
         return "triton"
     return "cuda" if _CUDA.search(source) else "cpp"
+
+
+def calls_cpp(source: str) -> bool:
+    """The candidate calls compiled C++ on the CPU rather than being plain PyTorch."""
+    return bool(_CPP.search(source))
 
 
 def refuse(source: str) -> str | None:

@@ -134,13 +134,15 @@ def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str
     probes = {"cpp": cpp, "triton": triton}
     found = {}
     for name in backends.BACKENDS:
-        lacks = backends.get(name).unavailable()
-        probe = probes.get(name, {"works": True})
-        error = ": ".join(lacks) if lacks else None if probe["works"] else probe["error"]
+        backend, probe = backends.get(name), probes.get(name, {"works": True})
+        lacks = backend.available()
+        if lacks is not None and backend.install not in lacks:
+            lacks = f"{lacks}: {backend.install}"
+        error = lacks or (None if probe["works"] else str(probe["error"]))
         found[name] = {
             "works": error is None,
             "error": error,
-            "untimed": backends.untimed(name, device) if error is None else None,
+            "untimed": backend.untimed(device) if error is None else None,
         }
     return found
 

@@ -18,7 +18,7 @@ from typing import Any
 from dvk import harness, registry, search, tasks
 from dvk.composer import CannotCompose, Captured, capture, fuse
 from dvk.config import Config
-from dvk.errors import UsageError
+from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
 from dvk.pipelines import report
 from dvk.pipelines.live import Live
@@ -58,6 +58,8 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         DvkError: the user can fix it.
     """
     device = request.device or backends.default_device()
+    if device == "cuda" and backends.default_device() != "cuda":
+        raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
     backend = pick_backend(request.backend, device)
     strategy = registry.resolve(search.AUTO if request.strategy == "auto" else request.strategy, search.STRATEGIES, "strategy")
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
@@ -91,7 +93,7 @@ def pick_backend(asked: str, device: str) -> Backend:
         raise UsageError("the composer does not write CUDA yet", "use --backend triton, or `dvk verify` a CUDA candidate")
     if backend == "cpp" and device == "cuda":
         raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
-    backends.require(backend, device)
+    backends.require(backend)
     return backend
 
 

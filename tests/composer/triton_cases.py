@@ -31,8 +31,6 @@ class Case:
     bound: float = 2e-6
     kinds: frozenset[str] = frozenset()
     """Schedule kinds that must be among the options."""
-    first_only: bool = False
-    """Run the default schedule alone."""
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float32, shift: float = 0.0) -> torch.Tensor:
@@ -41,6 +39,18 @@ def rand(*shape: int, dtype: torch.dtype = torch.float32, shift: float = 0.0) ->
 
 def kinds(*names: str) -> frozenset[str]:
     return frozenset(names)
+
+
+SPREAD = [0.0, 1e-30, 1e-12, 1e-7, 3e-4, 0.01, 0.1, 0.3, 0.49, 0.51, 0.7, 1.0, 1.5, 2.5, 3.7, 8.0, 19.0, 40.0, 80.0]
+
+
+def both_signs() -> torch.Tensor:
+    values = torch.tensor(SPREAD)
+    return torch.cat([values, -values, torch.linspace(-12, 12, 201)])
+
+
+def positive() -> torch.Tensor:
+    return torch.cat([torch.tensor(SPREAD)[2:], torch.linspace(0.01, 9, 150), torch.tensor([1e30, 1.0001, 0.9999])])
 
 
 HALF, BRAIN = torch.float16, torch.bfloat16
@@ -56,17 +66,19 @@ CASES: dict[str, Case] = {
     "strided_input": Case(lambda x: torch.tanh(x) + 1, lambda: [rand(40, 64)[:, ::2]]),
     "expanded_input": Case(lambda x, y: x * y, lambda: [rand(7, 1).expand(7, 30), rand(7, 30)]),
     "sliced": Case(lambda x: F.glu(x, -1), lambda: [rand(9, 44)]),
-    "scalar": Case(lambda x: x * 2 + 1, lambda: [rand()], first_only=True),
+    "scalar": Case(lambda x: x * 2 + 1, lambda: [torch.tensor(0.3)]),
     "two_outputs": Case(lambda x, y: (x + y, torch.exp(x)), lambda: [rand(21, 5), rand(21, 5)]),
+    "gelu": Case(F.gelu, lambda: [both_signs()]),
+    "gelu_tanh": Case(lambda x: F.gelu(x, approximate="tanh"), lambda: [both_signs()]),
     "triangle": Case(lambda x: torch.tril(x, 1) + torch.triu(x), lambda: [rand(2, 19, 23)]),
     # rows
     "softmax": Case(lambda x: torch.softmax(x, -1), lambda: [rand(9, 300)], kinds=kinds("persistent")),
-    "softmax_short": Case(lambda x: torch.softmax(x, -1), lambda: [rand(600, 17)], kinds=kinds("persistent")),
+    "softmax_short": Case(lambda x: torch.softmax(x, -1), lambda: [rand(530, 9)], kinds=kinds("persistent")),
     "softmax_loop": Case(lambda x: torch.softmax(x, -1), lambda: [rand(3, 2100)], kinds=kinds("persistent", "looped")),
     "log_softmax_split": Case(lambda x: torch.log_softmax(x * 4, -1), lambda: [rand(2, 8500)], kinds=kinds("looped", "split")),
     "layer_norm": Case(lambda x, w, b: F.layer_norm(x, (130,), w, b), lambda: [rand(7, 130), rand(130), rand(130)]),
     "layer_norm_far": Case(lambda x: F.layer_norm(x, (3000,)), lambda: [rand(2, 3000, shift=30)], 2e-5, kinds("looped")),
-    "residual_rms": Case(lambda x, r, w: (x + r, F.rms_norm(x + r, (64,), w, 1e-6)), lambda: [rand(300, 64), rand(300, 64), rand(64)]),
+    "residual_rms": Case(lambda x, r, w: (x + r, F.rms_norm(x + r, (64,), w, 1e-6)), lambda: [rand(90, 64), rand(90, 64), rand(64)]),
     "group_norm": Case(lambda x, w, b: F.group_norm(x, 2, w, b), lambda: [rand(2, 6, 23, 19), rand(6), rand(6)]),
     "row_max_keepdim": Case(lambda x: x - torch.amax(x, -1, True), lambda: [rand(31, 75)]),
     "row_min_prod": Case(lambda x: (torch.amin(x, 1), torch.prod(x, 1)), lambda: [rand(6, 24)]),
@@ -74,7 +86,8 @@ CASES: dict[str, Case] = {
     # columns
     "sum_columns": Case(lambda x: x.sum(0), lambda: [rand(100, 70)], kinds=kinds("persistent", "looped")),
     "softmax_columns": Case(lambda x: torch.softmax(x, 1), lambda: [rand(2, 37, 45)], kinds=kinds("persistent", "looped")),
-    "standardize_columns": Case(lambda x: (x - x.mean(0)) / x.std(0), lambda: [rand(1100, 40, shift=5)], 1e-5, kinds("split", "looped")),
+    "standardize_columns": Case(lambda x: (x - x.mean(0)) / x.std(0), lambda: [rand(260, 24, shift=5)], 1e-5, kinds("looped")),
+    "split_columns": Case(lambda x: x.var(0) + x.sum(0), lambda: [rand(1100, 12, shift=5)], 1e-5, kinds("split")),
     "middle_max": Case(lambda x: torch.amax(x, 1), lambda: [rand(3, 33, 40)]),
     "channel_norm": Case(lambda x: x / (x * x).mean(1, keepdim=True).sqrt(), lambda: [rand(2, 12, 8, 9)]),
     # full reductions and losses
@@ -101,18 +114,6 @@ CASES: dict[str, Case] = {
     "bytes": Case(lambda a: (a + 250, a.float() / 255), lambda: [torch.randint(0, 255, (7, 11), dtype=torch.uint8)]),
 }
 
-SPREAD = [0.0, 1e-30, 1e-12, 1e-7, 3e-4, 0.01, 0.1, 0.3, 0.49, 0.51, 0.7, 1.0, 1.5, 2.5, 3.7, 8.0, 19.0, 40.0, 80.0]
-
-
-def both_signs() -> torch.Tensor:
-    values = torch.tensor(SPREAD)
-    return torch.cat([values, -values, torch.linspace(-12, 12, 201)])
-
-
-def positive() -> torch.Tensor:
-    return torch.cat([torch.tensor(SPREAD)[2:], torch.linspace(0.01, 9, 150), torch.tensor([1e30, 1.0001, 0.9999])])
-
-
 SCALARS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[], torch.Tensor]]] = {
     **{name: (getattr(torch, name), both_signs) for name in
        ("exp", "expm1", "tanh", "erf", "sin", "cos", "sigmoid", "floor", "ceil", "trunc", "round", "abs", "neg", "sign", "exp2", "relu",
@@ -120,8 +121,7 @@ SCALARS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[], to
     **{name: (getattr(torch, name), positive) for name in ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal")},
     "log1p_negative": (torch.log1p, lambda: -torch.tensor([0.0, 1e-12, 1e-7, 1e-3, 0.1, 0.5, 0.9, 0.999])),
     "round_halves": (torch.round, lambda: torch.cat([torch.arange(-6, 7) + 0.5, torch.tensor([8388607.5, -8388607.5, 4194303.5, 3e9])])),
-    "softplus": (F.softplus, both_signs), "mish": (F.mish, both_signs), "silu": (F.silu, both_signs), "gelu": (F.gelu, both_signs),
-    "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), both_signs), "elu": (F.elu, both_signs), "selu": (F.selu, both_signs),
+    "softplus": (F.softplus, both_signs), "mish": (F.mish, both_signs), "silu": (F.silu, both_signs), "elu": (F.elu, both_signs), "selu": (F.selu, both_signs),
     "logsigmoid": (F.logsigmoid, both_signs), "hardswish": (F.hardswish, both_signs), "softshrink": (F.softshrink, both_signs),
     "clamp": (lambda x: torch.clamp(x, -1.5, 0.75), both_signs), "where": (lambda x: torch.where(x > 1, x, 0.5), both_signs),
     "where_numbers": (lambda x: torch.where(x > 1, 1.0, 0.25), both_signs), "minimum": (lambda x: torch.minimum(x, -x * 2), both_signs),
@@ -137,6 +137,8 @@ SPECIALS: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: torch.softmax(x, 1), "log_softmax": lambda x: torch.log_softmax(x, 1), "sum": lambda x: x.sum(1),
     "softmax_of_max": lambda x: torch.softmax(x, 1) + torch.amax(x, 1, True),
 }
+LONG = ("amax", "amin", "softmax", "log_softmax", "softmax_of_max")
+"""Those that are tried on rows long enough for loops."""
 
 
 def special_rows(columns: int) -> torch.Tensor:

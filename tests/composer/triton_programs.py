@@ -43,6 +43,14 @@ class Program:
         """How many schedules the kernel with most of them has."""
         return max(len(renderer.schedules(k)) for k in self.kernels.values())
 
+    def distinct(self) -> list[int]:
+        """Numbers of schedules that differ in more than warps, which change nothing in the interpreter."""
+        found: dict[str, int] = {}
+        for number in range(self.options()):
+            functions = [renderer.functions(k, nth(number)(k))[0] for k in self.kernels.values()]
+            found.setdefault("".join(f.text for parts in functions for f in parts), number)
+        return list(found.values())
+
     def text(self, choose: Callable[[Kernel], dict[str, Any]]) -> str:
         kernels = self.kernels.values()
         host = HostWriter(self.graph, self.prims, self.part, self.kernels,

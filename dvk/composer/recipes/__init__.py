@@ -46,7 +46,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
     Recipe("split_reduction", "few long rows", kind="schedule"),
 )}
-REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "linalg_vector_norm", "norm", "softmax", "log_softmax",
+REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
+            "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
             "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
             "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss", "cross_entropy_loss",
             "nll_loss", "nll_loss_nd", "cosine_similarity"}

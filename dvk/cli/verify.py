@@ -1,0 +1,103 @@
+"""`dvk verify`: compile, check and time candidates against a reference."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dvk.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dvk.pipelines.verify import Row
+
+
+def command(
+    reference: Annotated[str | None, typer.Argument(help="The reference: model.py, or model.py:Name.")] = None,
+    candidates: Annotated[list[Path] | None, typer.Argument(help="Files that define ModelNew.")] = None,
+    batch: Annotated[Path | None, typer.Option(help='JSONL instead: {"reference": path, "candidate": path or "source": text} a line.')] = None,
+    backend: Annotated[str, typer.Option(help="auto (by what a candidate imports), triton, cuda or cpp.")] = "auto",
+    tier: Annotated[str, typer.Option(help="smoke (check only), search (brief timing) or claim (thorough).")] = "search",
+    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".')] = None,
+    init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
+    eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
+    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list for programs.")] = False,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+) -> None:
+    """Say of each candidate whether it computes what the reference does, and how much faster; exit 1 unless all are ok."""
+    if (batch is None) == (reference is None):
+        raise UsageError("give a reference and candidates, or --batch FILE" if reference is None else "--batch takes no other files",
+                         "dvk verify reference.py candidate.py, or dvk verify --batch jobs.jsonl")
+    if batch is None and not candidates:
+        raise UsageError("no candidate given", "dvk verify reference.py candidate.py [more candidates]")
+    if tier not in ("smoke", "search", "claim"):
+        raise UsageError(f"unknown tier: `{tier}`", "choose smoke, search or claim")
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+
+    from dvk import config as configuration
+    from dvk.pipelines.verify import Request, all_ok, jobs_of, jobs_of_batch, verify
+
+    if batch is not None:
+        jobs, name = jobs_of_batch(batch), batch.stem
+    else:
+        assert reference is not None
+        jobs, name = jobs_of(reference, candidates or []), reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
+    request = Request(
+        jobs=jobs, name=name, backend=backend, device=device, tier=tier,  # type: ignore[arg-type]
+        baselines=tuple(b for b in baseline or () if b != "eager"), workers=workers, inputs=tuple(inputs or ()), init=tuple(init or ()),
+        eval_mode=eval_mode, dtype=dtype, out=out, resume=resume, argv=tuple(sys.argv))
+    rows, folder = verify(request, configuration.load(config, settings or []), progress=_progress)
+    print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([row.for_programs() for row in rows]))
+    else:
+        _print(rows)
+    if not all_ok(rows):
+        raise typer.Exit(1)
+
+
+def _progress(done: int, total: int, row: Row) -> None:
+    print(f"[{done}/{total}] {row.job.label}: {row.verdict.status.value}", file=sys.stderr, flush=True)
+
+
+def _print(rows: list[Row]) -> None:
+    from rich.console import Console
+
+    # In a pipe nothing is as narrow as rich assumes.
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    console.print(_table(rows))
+    for row in rows:
+        if row.verdict.error or row.verdict.untimed_reason:
+            print(f"{row.job.label}: {row.verdict.error or row.verdict.untimed_reason}")
+
+
+def _table(rows: list[Row]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for row in rows if row.verdict.timing for name in row.verdict.timing.baselines))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("candidate", overflow="fold", min_width=12)
+    for title in ("status", "speedup over eager", *(f"over {name}" for name in names), "ms", "worst error"):
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        verdict, timing = row.verdict, row.verdict.timing
+        speedup = f"{timing.speedup.value:.2f} [{timing.speedup.lo:.2f}, {timing.speedup.hi:.2f}]" if timing else "-"
+        over = [f"{timing.baselines[n].value:.2f}" if timing and n in timing.baselines else "-" for n in names]
+        times = f"{timing.reference_ms:.3g} → {timing.candidate_ms:.3g}" if timing else "-"
+        worst = f"{verdict.worst_error:.0e} of {verdict.tolerance:.0e}" if verdict.worst_error is not None and verdict.tolerance else "-"
+        table.add_row(row.job.label, verdict.status.value, speedup, *over, times, worst)
+    return table

@@ -1,0 +1,232 @@
+"""`dvk verify`: references and candidates in, verdicts out.
+
+    read the jobs → which back end and device each → load every reference once → judge, many at once
+    → each verdict on disk as it comes
+
+With `resume`, candidates that the run folder already has a verdict for are not judged again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk import machine, tasks
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.harness import BASELINES, Pool, backends, static
+from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
+from dvk.runs import RunFolder
+
+VERDICTS = "verdicts.jsonl"
+MAX_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """One comparison to make."""
+
+    reference: str
+    """`model.py` or `model.py:Name`."""
+    label: str
+    """The candidate's path, or how the batch names it."""
+    source: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `dvk verify` was asked."""
+
+    jobs: tuple[Job, ...]
+    name: str
+    """For the run folder."""
+    backend: str = "auto"
+    device: Device | None = None
+    tier: Tier = "search"
+    baselines: tuple[str, ...] = ()
+    workers: int | None = None
+    inputs: tuple[str, ...] = ()
+    init: tuple[str, ...] = ()
+    eval_mode: bool = False
+    dtype: str | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job's outcome."""
+
+    job: Job
+    backend: str
+    verdict: Verdict
+
+    def for_programs(self) -> dict[str, Any]:
+        """The object `--json` prints; keys only grow."""
+        v, t = self.verdict, self.verdict.timing
+        return {
+            "candidate": self.job.label, "reference": self.job.reference, "status": v.status.value,
+            "speedup": t.speedup.value if t else None, "speedup_lo": t.speedup.lo if t else None,
+            "speedup_hi": t.speedup.hi if t else None, "error": v.error, "backend": self.backend, "tier": v.tier, "stage": v.stage,
+            "reference_ms": t.reference_ms if t else None, "candidate_ms": t.candidate_ms if t else None,
+            "baselines": {name: {"ms": t.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi}
+                          for name, s in t.baselines.items()} if t else {},
+            "precision": v.precision, "tolerance": v.tolerance, "worst_error": v.worst_error, "num_checks": v.num_checks,
+            "shapes": list(v.shapes), "untimed_reason": v.untimed_reason, "machine": v.machine, "seconds": v.seconds,
+        }
+
+
+Progress = Callable[[int, int, Row], None]
+"""Called with the number done, the number in all, and the newest row."""
+
+
+def verify(request: Request, config: Config, progress: Progress | None = None) -> tuple[list[Row], Path]:
+    """Judge every job; rows in the order of the jobs, and the run's folder.
+
+    Raises:
+        UsageError: no jobs, unknown back end or baseline.
+        TaskError: a reference that cannot be judged.
+        MachineError: a back end or device that this machine lacks.
+        RunFolderError: see `RunFolder.open`.
+    """
+    _check(request)
+    placed = [_place(job, request) for job in request.jobs]
+    with RunFolder.open(request.out, command="verify", name=request.name, argv=request.argv, config=config,
+                        resume=request.resume) as run:
+        known = {} if not request.resume else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
+        keys = [_key(request, job, candidate, device) for job, (candidate, device) in zip(request.jobs, placed, strict=True)]
+        rows: dict[int, Row] = {i: Row(request.jobs[i], placed[i][0].backend, known[key]) for i, key in enumerate(keys) if key in known}
+        missing = [i for i in range(len(request.jobs)) if i not in rows]
+        loaded = _load(request, [(i, *placed[i]) for i in missing], config)
+
+        def work() -> Iterator[tuple[Task, Candidate]]:
+            for i in missing:
+                yield loaded[request.jobs[i].reference, placed[i][1]], placed[i][0]
+
+        pool = Pool(_workers(request, len(missing)), config)
+        for position, verdict in pool.map(work(), tier=request.tier, baselines=request.baselines):
+            i = missing[position]
+            rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
+            run.append(VERDICTS, {"key": keys[i], "reference": request.jobs[i].reference, "candidate": request.jobs[i].label,
+                                  "backend": placed[i][0].backend, "verdict": verdict.model_dump(mode="json")})
+            if progress is not None:
+                progress(len(rows), len(request.jobs), rows[i])
+        if not run.finished:
+            run.finish("done")
+        return [rows[i] for i in range(len(request.jobs))], run.path
+
+
+def all_ok(rows: Sequence[Row]) -> bool:
+    """Every candidate passed."""
+    return all(row.verdict.status is Status.OK for row in rows)
+
+
+# ---------------------------------------------------------------- jobs
+
+def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[Job, ...]:
+    """One job a candidate file.
+
+    Raises:
+        UsageError: a file that cannot be read.
+    """
+    return tuple(Job(reference, str(path), _read(path, "candidate")) for path in candidates)
+
+
+def jobs_of_batch(path: Path) -> tuple[Job, ...]:
+    """The jobs of a JSONL file: {"reference": path, "candidate": path or "source": text, "name": optional} a line.
+
+    Relative paths start from the file's folder.
+
+    Raises:
+        UsageError: says which line is wrong.
+    """
+    jobs = []
+    for number, line in enumerate(_read(path, "batch file").splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"`{path}` line {number}"
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{where} is not JSON: {error}", "write one JSON object a line") from None
+        if not isinstance(entry, dict) or not isinstance(entry.get("reference"), str):
+            raise UsageError(f"{where} has no reference", 'write {"reference": "model.py", "candidate": "new.py"}')
+        if unknown := set(entry) - {"reference", "candidate", "source", "name"}:
+            raise UsageError(f"{where} has the unknown key `{sorted(unknown)[0]}`", "use reference, candidate or source, and name")
+        texts = [key for key in ("candidate", "source") if isinstance(entry.get(key), str)]
+        if len(texts) != 1:
+            raise UsageError(f"{where} needs either candidate (a path) or source (a text)", "give exactly one of them")
+        reference = str(path.parent / entry["reference"])
+        if texts == ["candidate"]:
+            file = path.parent / entry["candidate"]
+            jobs.append(Job(reference, str(entry.get("name") or file), _read(file, f"candidate of line {number}")))
+        else:
+            jobs.append(Job(reference, str(entry.get("name") or f"line {number}"), entry["source"]))
+    return tuple(jobs)
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {what} `{path}`: {error.strerror}", "check the path") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{what} `{path}` is not UTF-8 text", "give a Python file") from None
+
+
+# ---------------------------------------------------------------- where each runs
+
+def _check(request: Request) -> None:
+    if not request.jobs:
+        raise UsageError("nothing to verify", "name at least one candidate file")
+    if request.backend not in ("auto", *backends.BACKENDS):
+        raise UsageError(f"unknown backend: `{request.backend}`", f"choose auto, {', '.join(sorted(backends.BACKENDS))}")
+    if unknown := [name for name in request.baselines if name not in BASELINES]:
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile; eager is always timed")
+    if request.backend != "auto":
+        backends.require(request.backend)
+        if request.backend == "cuda" and request.device == "cpu":
+            raise UsageError("CUDA kernels do not run on the CPU", "drop --device cpu")
+        if request.backend == "cpp" and request.device == "cuda":
+            raise UsageError("C++ kernels run on the CPU", "drop --device cuda")
+
+
+def _place(job: Job, request: Request) -> tuple[Candidate, Device]:
+    """The candidate with its back end, and the device to compare on."""
+    backend: Backend
+    if request.backend == "auto":
+        backend = static.detect(job.source)
+        if backend != "cpp":  # plain PyTorch counts as cpp and needs no compiler
+            backends.require(backend)
+    else:
+        backend = request.backend  # type: ignore[assignment]
+    if request.device is not None:
+        device = request.device
+    elif backend == "cpp" and (request.backend == "cpp" or static.calls_cpp(job.source)):
+        device = "cpu"
+    else:
+        device = backends.default_device()
+    return Candidate(source=job.source, backend=backend, proposer="user", title=job.label), device
+
+
+def _load(request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config) -> dict[tuple[str, Device], Task]:
+    wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
+    return {(reference, device): tasks.load(reference, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode,
+                                            dtype=request.dtype, device=device, limits=config.limits) for reference, device in wanted}
+
+
+def _workers(request: Request, num_jobs: int) -> int:
+    wanted = request.workers or min(machine.num_cores(), MAX_WORKERS)
+    return max(1, min(wanted, num_jobs))
+
+
+def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> str:
+    """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
+    before, _, _ = job.reference.rpartition(":")
+    file = Path(before if before.endswith(".py") else job.reference)
+    return content_hash(_read(file, "reference"), job.reference, candidate.id, candidate.backend, device, request.tier,
+                        *request.baselines, "inputs", *request.inputs, "init", *request.init, f"{request.eval_mode} {request.dtype}")

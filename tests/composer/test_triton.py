@@ -1,0 +1,153 @@
+"""The Triton renderer: right results in the interpreter for every family and schedule, and code that compiles for sm_90."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from dvk.composer import triton as renderer  # noqa: E402 - after the skip
+from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, Function, rand  # noqa: E402
+from tests.composer.triton_programs import Program, nth  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def child(mode: str) -> dict[str, list[str]]:
+    """Key → what was wrong, from a process of its own: the interpreter must be chosen before Triton is imported."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.composer.triton_child", mode], cwd=ROOT, env=env,
+                          capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {a["key"]: a["wrong"] for a in answers}
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, list[str]]:
+    return child("interpret")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_agrees_with_torch(interpreted: dict[str, list[str]], name: str) -> None:
+    assert interpreted[f"case:{name}"] == []
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_scalar_function_is_accurate(interpreted: dict[str, list[str]], name: str) -> None:
+    assert interpreted[f"scalar:{name}"] == []
+
+
+@pytest.mark.parametrize("name", SPECIALS)
+def test_nan_and_infinity_come_out_where_torch_has_them(interpreted: dict[str, list[str]], name: str) -> None:
+    assert interpreted[f"special:{name}-40"] == []
+    if name in LONG:
+        assert interpreted[f"special:{name}-1100"] == []
+
+
+def kernel_of(function: Callable[..., Any], *args: torch.Tensor) -> Any:
+    (kernel,) = Program(Function(function), list(args)).kernels.values()
+    return kernel
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(*shape, device="meta")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str) -> None:
+    torch.manual_seed(0)
+    for kernel in Program(Function(CASES[name].function), CASES[name].args()).kernels.values():
+        options = renderer.schedules(kernel)
+        assert 1 <= len(options) <= 12
+        assert options[0] == renderer.default_schedule(kernel)
+        assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
+        for option in options:
+            assert renderer.render(kernel, json.loads(json.dumps(option))) == renderer.render(kernel, option)
+
+
+def test_sizes_that_divide_need_no_mask() -> None:
+    kernel = kernel_of(lambda x: torch.relu(x) * 2, rand(64, 64))
+    assert "mask" not in renderer.render(kernel, renderer.default_schedule(kernel))
+    odd = kernel_of(lambda x: torch.relu(x) * 2, rand(63, 63))
+    assert "xmask" in renderer.render(odd, renderer.default_schedule(odd))
+
+
+def test_contiguous_inputs_are_walked_by_one_index_without_division() -> None:
+    kernel = kernel_of(lambda x, y: torch.exp(x) + y, rand(3, 5, 7), rand(3, 5, 7))
+    text = renderer.render(kernel, renderer.default_schedule(kernel))
+    assert "//" not in text and "%" not in text
+
+
+def test_a_tile_of_a_broadcast_needs_no_division() -> None:
+    kernel = kernel_of(lambda x, b: x + b, meta(4096, 4096), meta(4096))
+    schedule = renderer.default_schedule(kernel)
+    assert schedule["kind"] == "tile"
+    body = renderer.render(kernel, schedule).split("tl.load")[1:]
+    assert not any("//" in part for part in body)
+
+
+def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
+    small = kernel_of(lambda x: x + 1, meta(1 << 20))
+    assert "int64" not in renderer.render(small, renderer.default_schedule(small))
+    for function in (lambda x: x + 1, lambda x: torch.softmax(x, -1), lambda x: x.sum(0), lambda x: x.sum()):
+        kernel = kernel_of(function, meta(1 << 16, 1 << 16))
+        for schedule in renderer.schedules(kernel):
+            assert ".to(tl.int64)" in renderer.render(kernel, schedule), schedule
+
+
+def test_a_cross_entropy_loads_its_target_instead_of_comparing_every_element() -> None:
+    kernel = kernel_of(lambda x, t: torch.nn.functional.cross_entropy(x, t, reduction="none"), rand(16, 256),
+                       torch.zeros(16, dtype=torch.int64))
+    text = renderer.render(kernel, renderer.default_schedule(kernel))
+    assert text.count("tl.sum(") == 1 and text.count("tl.load(a0") == 2
+
+
+def test_variance_of_a_long_row_reads_it_once_when_online() -> None:
+    kernel = kernel_of(lambda x: torch.var(x, 1), meta(512, 1 << 17))
+    online = next(s for s in renderer.schedules(kernel) if s.get("online"))
+    assert renderer.render(kernel, online).count("for r0") == 1
+    assert renderer.render(kernel, {**online, "online": False}).count("for r0") == 2
+
+
+def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_kernel() -> None:
+    kernel = kernel_of(lambda x: x.sum(), meta(1 << 12, 1 << 12))
+    schedule = renderer.default_schedule(kernel)
+    assert schedule["kind"] == "split"
+    lines = renderer.launch(kernel, schedule, ["x"], ["y"])
+    assert lines == [f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
+                     "run_k0_0(x, _k0_float32)", "run_k0_1(y, _k0_float32)"]
+
+
+def test_helpers_appear_only_when_used() -> None:
+    plain, tanh = kernel_of(lambda x: x + 1, rand(8, 8)), kernel_of(torch.tanh, rand(8, 8))
+    assert "dvk_tanh" not in renderer.prelude([plain])
+    assert renderer.prelude([plain, tanh]).index("def dvk_expm1") < renderer.prelude([plain, tanh]).index("def dvk_tanh")
+
+
+def test_the_text_names_what_is_inside() -> None:
+    program = Program(Function(lambda x, b: torch.relu(x + b)), [rand(8, 8), rand(8)])
+    assert "# add → max" in program.text(nth(0))
+
+
+@pytest.mark.slow
+def test_every_kind_compiles_for_sm90_with_wide_loads() -> None:
+    answers = child("compile")
+    assert len(answers) > len(SCALARS) + 12
+    assert {key: wrong for key, wrong in answers.items() if wrong} == {}
+
+
+@pytest.mark.gpu
+def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
+    answers = child("gpu")
+    assert len(answers) >= len(CASES)
+    assert {key: wrong for key, wrong in answers.items() if wrong} == {}

@@ -1,0 +1,5 @@
+import no_such_package
+
+
+class ModelNew:
+    pass

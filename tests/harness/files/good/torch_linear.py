@@ -1,0 +1,10 @@
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, rows, columns):
+        super().__init__()
+        self.layer = nn.Linear(rows, columns)
+
+    def forward(self, x):
+        return x @ self.layer.weight.t() + self.layer.bias
