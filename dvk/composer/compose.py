@@ -88,7 +88,7 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     """A candidate from a graph already fused."""
     render = renderer(backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
-    launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o, through="_launch_")
+    launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
     writer = host.HostWriter(composition.graph, composition.prims, composition.part, composition.kernels, launch,
                              "inplace_epilogue" in plan.recipes, task.device)
     program = writer.program()
@@ -106,9 +106,7 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     else:
         header = "import hashlib\n\nimport torch\nimport triton\nimport triton.language as tl"
-        functions.append(embedded.dvk_launch)
-        calls = [line for k in composition.ordered for line in render.launchers(k, chosen[k.name], "_launch_")]
-        kernels, load = "\n\n\n".join(t for t in (shared, *texts, "\n".join(calls)) if t), []
+        kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
     title = title or f"{len(composition.ordered)} fused kernels"
     source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,
                           graph_replay=replay)

@@ -347,6 +347,10 @@ class _Writer:
             self.put(f"{REGISTER[r.type]} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
         else:
             self.put(f"{REGISTER[r.type]} v{r.id} = {value}{times};")
+        if r.op == "reduce_prod":
+            cell = f"v{r.id}[l]" if self.arrays else f"v{r.id}"
+            each = "for (long l = 0; l < len; ++l) " if self.arrays else ""
+            self.put(f"for (long n = 1; n < {self.k.row_length}; ++n) {each}{cell} *= {value};")
 
     # -------------------------------------------------------------- reductions
 

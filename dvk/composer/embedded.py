@@ -91,31 +91,3 @@ def dvk_replay(module, inputs):
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
     return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, result)
-
-
-class dvk_launch:  # noqa: N801 - named like the functions it travels with
-    """A Triton kernel whose arguments are all tensors.
-
-    The JIT's own call inspects every argument each time, tens of microseconds; it specialises
-    pointers on 16-byte alignment only, so aligned calls reuse the compiled kernel of the first.
-    """
-
-    def __init__(self, function, grid, warps):
-        self.function, self.grid, self.warps = function, (grid, 1, 1), warps
-        self.runners = {}
-
-    def __call__(self, *tensors):
-        bits = 0
-        for tensor in tensors:
-            bits |= tensor.data_ptr()
-        if bits & 15:
-            self.function[self.grid](*tensors, num_warps=self.warps)
-            return
-        device = tensors[0].get_device()
-        runner = self.runners.get(device)
-        if runner is not None:
-            runner(*tensors)
-            return
-        compiled = self.function[self.grid](*tensors, num_warps=self.warps)
-        if hasattr(compiled, "run"):
-            self.runners[device] = compiled[self.grid]

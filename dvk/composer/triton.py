@@ -19,7 +19,7 @@ from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
 from dvk.composer.triton_write import Function, looped, persistent, pointwise
 
-__all__ = ["default_schedule", "functions", "launch", "launchers", "prelude", "render", "schedules"]
+__all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
 
 
 LAUNCHER = """\
@@ -56,12 +56,8 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
 
 
-def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str], *, through: str = "") -> list[str]:
-    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here.
-
-    Args:
-        through: prefix of the launchers that `launchers` defined; empty calls Triton directly.
-    """
+def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
+    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
     parts, buffers = functions(kernel, schedule)
     names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
     lines = []
@@ -70,11 +66,6 @@ def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs:
         lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
     lines.extend(f"run_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
     return lines
-
-
-def launchers(kernel: Kernel, schedule: dict[str, Any], through: str) -> list[str]:
-    """Module-level lines that define a reusable launcher (`embedded.dvk_launch`) for every function of the kernel."""
-    return [f"{through}{f.name} = dvk_launch({f.name}, {f.grid}, {f.warps})" for f in functions(kernel, schedule)[0]]
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:

@@ -54,19 +54,14 @@ BAD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def smoke():
-    """Judge one candidate without timing it; candidates of one reference share their process, dead ones replace it."""
-
-    def run(reference: str, name: str, config: Config) -> Verdict:
-        (verdict,) = judge(task(reference), [candidate(name)], tier="smoke", config=config)
-        return verdict
-
-    return run
+def smoke(reference: str, name: str, config: Config) -> Verdict:
+    """Judge one candidate, in a process of its own, without timing it."""
+    (verdict,) = judge(task(reference), [candidate(name)], tier="smoke", config=config)
+    return verdict
 
 
 @pytest.mark.parametrize(("reference", "name"), GOOD)
-def test_good_candidates_are_ok_at_three_shapes(reference, name, smoke, quick):
+def test_good_candidates_are_ok_at_three_shapes(reference, name, quick):
     verdict = smoke(reference, name, quick)
     assert verdict.status is Status.OK, verdict.error
     assert len({shape.split()[0] for shape in verdict.shapes}) >= 3
@@ -76,7 +71,7 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name, smoke, quick):
 
 
 @pytest.mark.parametrize(("reference", "name", "status", "text"), BAD)
-def test_bad_candidates_are_told_why(reference, name, status, text, smoke, quick):
+def test_bad_candidates_are_told_why(reference, name, status, text, quick):
     verdict = smoke(reference, name, quick)
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
 
@@ -97,7 +92,7 @@ def test_bad_candidates_are_told_why(reference, name, status, text, smoke, quick
         ("endless_import", "timeout", "longer than 2 s"),
     ],
 )
-def test_misbehaviour_becomes_a_verdict(name, status, text, smoke, quick):
+def test_misbehaviour_becomes_a_verdict(name, status, text, quick):
     if status == "timeout":
         quick = quick.model_copy(update={"judge": quick.judge.model_copy(update={"candidate_s": 2.0})})
     start = time.monotonic()
@@ -107,7 +102,7 @@ def test_misbehaviour_becomes_a_verdict(name, status, text, smoke, quick):
 
 
 @pytest.mark.parametrize("name", ["flood", "deletes_folder"])
-def test_nuisances_that_compute_correctly_are_ok(name, smoke, quick):
+def test_nuisances_that_compute_correctly_are_ok(name, quick):
     verdict = smoke("affine", f"evil/{name}", quick)
     assert verdict.status is Status.OK, verdict.error
     assert len(verdict.log) <= quick.limits.output_bytes
