@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +69,17 @@ def test_every_command_line_in_readme_parses(line: str) -> None:
         assert words and words[0] in command.commands, f"`{path}` has no command `{words[:1]}`"
         command, path, words = command.commands[words[0]], f"{path} {words[0]}", words[1:]
     command.make_context(path, words)
+
+
+def test_the_skills_commands_in_readme_run(tmp_path: Path) -> None:
+    """In README's order, in an empty folder, with a library of their own."""
+    lines = [line for line in dvk_lines() if line.startswith("dvk skills")]
+    assert len(lines) >= 8
+    env = {**os.environ, "DVK_HOME": str(tmp_path / "home"), "PYTHONPATH": str(TOP)}
+    for line in lines:
+        command = [sys.executable, "-m", *shlex.split(line)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout, f"{line}\n{done.stderr}"
 
 
 def test_readme_shows_something_to_parse() -> None:

@@ -56,8 +56,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 @pytest.fixture(scope="module")
 def example(installed: Installed) -> Path:
-    code = "from dvk.resources import resource; print(sorted(resource('data', 'tasks', 'examples').glob('*.py'))[0])"
-    return Path(installed.python(code).strip())
+    code = "from dvk.resources import resource; print(resource('data', 'tasks', 'examples'))"
+    return Path(installed.python(code).strip()) / "layernorm_gelu_residual.py"
 
 
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
@@ -87,7 +87,18 @@ def test_doctor(installed: Installed) -> None:
     assert report["commit"] is None and report["backends"]["cpp"]["works"]
 
 
-def test_optimize_then_verify(installed: Installed, example: Path) -> None:
+def test_verify(installed: Installed, example: Path) -> None:
+    """The reference under the candidate's name agrees with itself; a wrong one is found out and ends with 1."""
+    same, wrong = installed.folder / "same.py", installed.folder / "wrong.py"
+    same.write_text(example.read_text() + "\n\nModelNew = Model\n")
+    forward = "    def forward(self, *args):\n        return super().forward(*args) + 1\n"
+    wrong.write_text(example.read_text() + f"\n\nclass ModelNew(Model):\n{forward}")
+    verdicts = json.loads(installed.dvk("verify", str(example), str(same), str(wrong), "--json", exits=(1,)))
+    assert [verdict["status"] for verdict in verdicts] == ["ok", "mismatch"]
+    assert verdicts[0]["speedup_lo"] <= verdicts[0]["speedup"] <= verdicts[0]["speedup_hi"]
+
+
+def test_optimize(installed: Installed, example: Path) -> None:
     assert example.is_relative_to(installed.site)
     args = ("optimize", str(example), "--budget-s", "15", "--out", "run", "--json")
     result = json.loads(installed.dvk(*args, exits=(0, 1)))

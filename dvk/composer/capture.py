@@ -85,13 +85,13 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     """Export a live module on example arguments."""
     import torch
 
-    from dvk.composer.embedded import dvk_config
+    from dvk.composer.embedded import dvk_config, dvk_unchanged, dvk_watch
 
     if any(not isinstance(a, (torch.Tensor, bool, int, float, str, type(None))) for a in args):
         raise CannotCompose("an input is neither a tensor nor a plain value")
-    config = dvk_config(model)
-    if config is None:
+    if not dvk_unchanged(dvk_watch(model)):
         raise CannotCompose("a submodule has forward hooks")
+    config = dvk_config(model)
     try:
         with torch.no_grad():
             program = torch.export.export(model, tuple(args), strict=False)

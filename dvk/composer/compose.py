@@ -94,7 +94,7 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     program = writer.program()
     texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
     shared = render.prelude(composition.ordered)
-    functions: list[Any] = [embedded.dvk_config, embedded.dvk_strided]
+    functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_strided]
     if program.derived:
         functions.append(embedded.dvk_derived)
     replay = "cuda_graph" in plan.recipes and task.device == "cuda"
@@ -102,10 +102,11 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
         functions.append(embedded.dvk_replay)
     if backend == "cpp":
         functions.append(embedded.dvk_compile)
-        header = "import ctypes\nimport hashlib\nimport os\nimport shutil\nimport subprocess\nimport tempfile\nimport warnings\n\nimport torch"
+        names = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "tempfile", "warnings")
+        header = "\n".join([*(f"import {name}" for name in names), "from collections.abc import Callable", "", "import torch"])
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     else:
-        header = "import hashlib\n\nimport torch\nimport triton\nimport triton.language as tl"
+        header = "import hashlib\nfrom collections.abc import Callable\n\nimport torch\nimport triton\nimport triton.language as tl"
         kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
     title = title or f"{len(composition.ordered)} fused kernels"
     source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,
@@ -125,7 +126,10 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
         return "", []
     names = [f"_dvk_{k.name}" for k in kernels]
     text = f"_DVK_FLAGS = {cpp.FLAGS!r}\n_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None" for n in names)
-    load = [f"global {', '.join(names)}", "if ready:", "    library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)", "    if library is None:",
+    load = [f"global {', '.join(names)}", "if ready:", "    try:", "        library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)",
+            "    except (RuntimeError, OSError) as error:", "        if os.environ.get('DVK_STRICT'):", "            raise",
+            "        warnings.warn(f'running the original computation: {error}')", "        return False",
+            "    if library is None:",
             "        warnings.warn('no C++ compiler found (g++ or $CXX): running the original computation')", "        return False"]
     for kernel, name in zip(kernels, names, strict=True):
         count = len(kernel.inputs) + len(kernel.outputs)

@@ -16,8 +16,9 @@ from typing import Any
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref
 
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
-"""Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-expf", "-fno-builtin-exp", "-fopenmp", "-shared", "-fPIC")
+"""GCC may not know exp by name: it would fold a clamped argument back into a branch around the call, and not vectorise.
+Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
 KEPT_BYTES = 1 << 17
@@ -40,6 +41,9 @@ VMATH double exp(double); VMATH double log(double); VMATH double log1p(double); 
 VMATH double tanh(double); VMATH double erf(double); VMATH double sin(double); VMATH double cos(double);
 VMATH double exp2(double); VMATH double log2(double);
 }
+// The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them.
+static inline float dvk_expf(float x) { float r = expf(x < -86.0f ? -86.0f : x); return r < 4.48e-38f ? 0.0f : r; }
+static inline double dvk_exp(double x) { double r = exp(x < -700.0 ? -700.0 : x); return r < 9.9e-305 ? 0.0 : r; }
 """
 BF16 = """\
 static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
@@ -461,6 +465,8 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
     one = literal(1, instr.compute)
     if op in _INFIX:
         return f"({a[0]} {_INFIX[op]} {a[1]})"
+    if op == "exp":
+        return f"dvk_exp{suffix}({a[0]})"
     if op in _CALLS:
         return f"{op}{suffix}({a[0]})"
     if op == "abs" and instr.compute not in ("float32", "float64"):
@@ -474,7 +480,7 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
     if op == "reciprocal":
         return f"({one} / {a[0]})"
     if op == "sigmoid":
-        return f"({one} / ({one} + exp{suffix}(-{a[0]})))"
+        return f"({one} / ({one} + dvk_exp{suffix}(-{a[0]})))"
     if op == "sign":
         return f"({REGISTER[instr.compute]})(({a[0]} > 0) - ({a[0]} < 0))"
     if op in ("max", "min"):

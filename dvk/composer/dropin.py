@@ -2,19 +2,20 @@
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It computes the original
 forward for anything the program was not made for: other shapes, dtypes, devices or layouts, another
-configuration or mode of the module, autocast, hooks on submodules, and whenever gradients are wanted.
-Attributes changed after the first call, other than by train(), eval(), to() and load_state_dict(),
-are not noticed.
+configuration or mode of the module or of a submodule, hooks on submodules, replaced submodules, autocast,
+tracing, and whenever gradients are wanted. Plain attributes changed after the first call are not noticed
+until train(), eval(), to() or load_state_dict() is called.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 
 from dvk.composer.capture import Captured
-from dvk.composer.host import Program, attribute
+from dvk.composer.host import Program, attribute, parameter
 from dvk.records import Node, Task
 
 
@@ -30,13 +31,15 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
         graph_replay: run the program through a captured CUDA graph.
     """
     inputs = [n for n in captured.graph.nodes if n.op == "input"]
-    arguments = list(captured.arguments)
+    arguments = [parameter(name) for name in captured.arguments]
     run = "\n".join([*program.lines, f"return {program.result}"])
     sources = "\n\n\n".join(inspect.getsource(f) for f in embedded)
     base = task.entry if task.kind == "module" else "torch.nn.Module"
-    fallback = f"super().forward({', '.join(arguments)})" if task.kind == "module" else f"{task.entry}({', '.join(arguments)})"
-    call = f"dvk_replay(self, ({', '.join(arguments)},))" if graph_replay else f"self._dvk_run({', '.join(arguments)})"
+    original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{task.entry}(*args, **kwargs)"
+    call = "dvk_replay(self, args)" if graph_replay else "self._dvk_run(*args)"
     params = ", ".join(["self", *arguments])
+    same = f"dvk_config(self) == {captured.config_hash!r}" if task.kind == "module" else "True"
+    signature = "\n\n\nModelNew.forward.__wrapped__ = " + f"{task.entry}.forward" if task.kind == "module" else ""
     return f"""\
 # Drop-in for `{task.entry}`: {title}
 # The original comes first, unchanged; ModelNew below has its constructor and state_dict.
@@ -58,13 +61,17 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
 class ModelNew({base}):
     \"\"\"{task.entry}, fused; falls back to the original where the fused program does not fit.\"\"\"
 
-    def forward({params}):
-        if not self._dvk_fits({', '.join(arguments)}):
-            return {fallback}
+    def forward(self, *args, **kwargs):
+        if kwargs and len(args) + len(kwargs) == {len(arguments)}:
+            names = {tuple(captured.arguments)!r}[len(args):]
+            if all(name in kwargs for name in names):
+                args, kwargs = (*args, *(kwargs[name] for name in names)), {{}}
+        if kwargs or len(args) != {len(arguments)} or not self._dvk_fits(*args):
+            return {original}
         return {call}
 
     def _dvk_fits({params}):
-        if not self.__dict__.get("_dvk_ready", None):
+        if not self.__dict__.get("_dvk_ready"):
             if self.__dict__.get("_dvk_ready") is False:
                 return False
             self._dvk_ready = self._dvk_prepare()
@@ -75,7 +82,8 @@ class ModelNew({base}):
         )
 
     def _dvk_prepare(self):
-        ready = dvk_config(self) == {captured.config_hash if task.kind == "module" else None!r} or {task.kind == "function"!r}
+        self._dvk_watched = dvk_watch(self)
+        ready = {same}
 {textwrap.indent(chr(10).join(load), " " * 8)}
         return ready
 
@@ -94,6 +102,10 @@ class ModelNew({base}):
         self.__dict__.pop("_dvk_ready", None)
         return super().load_state_dict(*args, **kwargs)
 
+    def __getstate__(self):
+        # Copies and pickles prepare themselves anew: kernels are loaded once a process.
+        return {{key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}}{signature}
+
 {_replace(task)}
 """
 
@@ -101,18 +113,22 @@ class ModelNew({base}):
 def _guards(task: Task, captured: Captured, inputs: list[Node], guarded: list[Node]) -> str:
     lines = []
     for node in inputs:
-        name = str(node.target)
-        lines.append(f"type({name}) is torch.Tensor and {_layout(name, node)} and {name}.device.type == {task.device!r}")
+        name = parameter(str(node.target))
+        lines.append(f"type({name}) is torch.Tensor and {name}.layout is torch.strided and {_layout(name, node)} "
+                     f"and {name}.is_{task.device}")
         if task.device == "cuda":
             lines.append(f"{name}.get_device() == torch.cuda.current_device()")
-    lines += [f"type({name}) is {type(value).__name__} and {name} == {value!r}" if value is not None else f"{name} is None"
-              for name, value in captured.constants.items()]
+    for name, value in captured.constants.items():
+        safe = parameter(name)
+        lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
     for node in guarded:
         assert node.target is not None
         lines.append(_layout(attribute(node.target), node))
-    wants = [f"{n.target}.requires_grad" for n in inputs] + ["any(p.requires_grad for p in self.parameters())"]
+    wants = [f"{parameter(str(n.target))}.requires_grad" for n in inputs] + ["any(p.requires_grad for p in self.parameters())"]
     lines.append(f"not (torch.is_grad_enabled() and ({' or '.join(wants)}))")
     lines.append(f"not torch.is_autocast_enabled({task.device!r})")
+    lines.append("not torch.compiler.is_compiling() and not torch.jit.is_tracing()")
+    lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
 
 
@@ -121,14 +137,16 @@ def _layout(name: str, node: Node) -> str:
 
 
 def _replace(task: Task) -> str:
+    # A file that has a `replace` of its own keeps it.
+    name = "dvk_replace" if "replace" in _bound(task.source) else "replace"
     if task.kind == "function":
         return f'''
-def replace(function=None):
+def {name}(function=None):
     """A module to call instead of `{task.entry}`."""
     return ModelNew()
 '''
     return f'''
-def replace(model):
+def {name}(model):
     """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights."""
 
     def convert(module):
@@ -137,11 +155,28 @@ def replace(model):
         return new
 
     def is_original(module):
-        return type(module).__name__ == {task.entry!r}
+        kind = type(module)
+        mine, theirs = (getattr(k.forward, "__code__", None) for k in ({task.entry}, kind))
+        same = mine is not None and theirs is not None and (mine.co_code, mine.co_names) == (theirs.co_code, theirs.co_names)
+        return same and kind.__name__ == {task.entry!r}
 
+    converted = {{}}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if child is not None and is_original(child):
-                parent._modules[name] = convert(child)
+                parent._modules[name] = converted.setdefault(id(child), convert(child))
     return convert(model) if is_original(model) else model
 '''
+
+
+def _bound(source: str) -> set[str]:
+    """Global names that a file's text binds."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found

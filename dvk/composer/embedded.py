@@ -9,44 +9,95 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 
 import torch
 
 
-def dvk_config(module: torch.nn.Module) -> str | None:
-    """Hash of what a graph was captured under besides tensor values; None when hooks would be skipped."""
+def dvk_config(module: torch.nn.Module) -> str:
+    """Hash of what a graph was captured under besides tensor values: modes, attributes, shapes of weights."""
+    internal = vars(torch.nn.Module())
+
+    def describe(value: object, depth: int) -> str:
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)):
+            return repr(value)
+        if isinstance(value, torch.nn.Parameter) or depth > 8:
+            return type(value).__name__
+        if isinstance(value, torch.Tensor):
+            # A tensor that is no buffer may have become part of the graph if it is small.
+            few = value.tolist() if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized else ""
+            return f"{tuple(value.shape)} {value.dtype} {few}"
+        if isinstance(value, torch.nn.Module):
+            return type(value).__qualname__
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{describe(k, depth + 1)}: {describe(v, depth + 1)}" for k, v in value.items()) + "}"
+        if isinstance(value, (list, tuple)):
+            return type(value).__name__ + "(" + ", ".join(describe(v, depth + 1) for v in value) + ")"
+        if isinstance(value, (set, frozenset)):
+            return "{" + ", ".join(sorted(describe(v, depth + 1) for v in value)) + "}"
+        name = getattr(value, "__qualname__", None) or type(value).__qualname__
+        if hasattr(value, "__code__"):
+            cells = [c.cell_contents for c in value.__closure__ or ()]
+            consts = [c for c in value.__code__.co_consts if isinstance(c, (bool, int, float, str))]
+            held = [value.__code__.co_names, consts, cells, value.__defaults__, value.__kwdefaults__]
+        else:
+            held = [getattr(value, "__self__", None), {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))]
+        return name + describe(held, depth + 1)
+
     parts = []
     for path, child in module.named_modules():
-        if path and (child._forward_hooks or child._forward_pre_hooks):
-            return None
         parts.append(f"{path}:{type(child).__name__ if path else ''}:{child.training}")
-        for key, value in sorted(vars(child).items()):
-            items = value if isinstance(value, (tuple, list)) else (value,)
-            if not key.startswith("_") and all(isinstance(i, (bool, int, float, str, type(None))) for i in items):
-                parts.append(f"{key}={value!r}")
+        parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
+                     if key not in internal and not key.startswith("_dvk_"))
         for kind in (child._parameters, child._buffers):
-            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}" for key, t in kind.items() if t is not None)
+            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{type(t).__name__}" for key, t in kind.items() if t is not None)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def dvk_watch(module: torch.nn.Module) -> tuple:
+    """What of the submodules can change between two calls: their modes, their hooks, and which they are."""
+    parts = list(module.modules())
+    every = torch.nn.modules.module
+    hooks = [every._global_forward_hooks, every._global_forward_pre_hooks]
+    hooks += [held for part in parts[1:] for held in (part._forward_hooks, part._forward_pre_hooks)]
+    inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
+    return parts[1:], [part.training for part in parts[1:]], hooks, inside
+
+
+def dvk_unchanged(watched: tuple) -> bool:
+    """No submodule has hooks, and all are what they were, in the modes they were in."""
+    parts, modes, hooks, inside = watched
+    return not any(hooks) and [p.training for p in parts] == modes and all(tuple(held.values()) == were for held, were in inside)
+
+
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
-    """Compile C++ once a machine and load it; None where there is no compiler."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
+    """Compile C++ once a machine and load it; None where there is no compiler.
+
+    Raises:
+        RuntimeError: the compiler refused the source.
+        OSError: $CXX cannot be run, or the library cannot be loaded.
+    """
+    command = shlex.split(os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or "")
+    if not command:
         return None
-    with open("/proc/cpuinfo") if os.path.exists("/proc/cpuinfo") else open(os.devnull) as file:
+    with open("/proc/cpuinfo" if os.path.exists("/proc/cpuinfo") else os.devnull) as file:
         cpu = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    key = hashlib.sha256("\0".join([source, compiler, *flags, cpu]).encode()).hexdigest()[:24]
-    folder = os.path.join(os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}"), "cpp")
+    key = hashlib.sha256("\0".join([source, *command, *flags, cpu]).encode()).hexdigest()[:24]
+    folder = os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    folder = os.path.join(folder, "cpp")
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        # Never load what another user may have put there.
+        folder = tempfile.mkdtemp(prefix="dvk-")
     path = os.path.join(folder, key + ".so")
     if not os.path.exists(path):
         handle, aside = tempfile.mkstemp(suffix=".so", dir=folder)
         os.close(handle)
-        done = subprocess.run([compiler, "-x", "c++", "-", "-o", aside, *flags], input=source.encode(), capture_output=True)
+        done = subprocess.run([*command, "-x", "c++", "-", "-o", aside, *flags], input=source.encode(), capture_output=True)
         if done.returncode:
             os.unlink(aside)
             raise RuntimeError("the C++ compiler failed:\n" + done.stderr.decode(errors="replace")[:4000])
@@ -54,12 +105,16 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     return ctypes.CDLL(path)
 
 
-def dvk_derived(module, name, sources, make):
-    """A tensor computed from weights, made again whenever one of them is written or replaced."""
-    key = tuple((t.data_ptr(), t._version) for t in sources)
+def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """A tensor computed from weights, made again whenever one of them is written or replaced.
+
+    Writes through `.data` or under inference mode leave no trace and are not noticed.
+    """
     held = module.__dict__.setdefault("_dvk_derived_values", {})
+    key = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in sources]
     if name not in held or held[name][0] != key:
-        held[name] = (key, make(*sources))
+        # Holding on to the sources' memory keeps another tensor from taking its address.
+        held[name] = (key, make(*sources), [t.detach() for t in sources])
     return held[name][1]
 
 
@@ -72,7 +127,7 @@ def dvk_strided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 def dvk_replay(module, inputs):
     """Run the fused program as one CUDA graph: fresh inputs are copied in, results are copied out."""
-    addresses = tuple(t.data_ptr() for t in module.state_dict(keep_vars=True).values())
+    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in module.state_dict(keep_vars=True).values())
     held = module.__dict__.get("_dvk_graph")
     if held is None or held[0] != addresses:
         static = tuple(t.clone() if isinstance(t, torch.Tensor) else t for t in inputs)

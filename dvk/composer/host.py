@@ -6,10 +6,14 @@ temporary is dropped after its last use so that the allocator can hand its memor
 
 from __future__ import annotations
 
+import builtins
+import keyword
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dvk.composer import embedded
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import Kernel
@@ -25,6 +29,9 @@ IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv
             "layer_norm", "group_norm", "instance_norm", "relu", "exp", "log", "sigmoid", "tanh", "softmax", "log_softmax",
             "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
 """ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
+
+RESERVED = {"self", "torch", "triton", "tl"} | {name for name in dir(embedded) if name.startswith("dvk_")}
+"""Names that the program uses itself."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
 
@@ -49,7 +56,7 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
     last = max((i.stage for i in kernel.instrs), default=0)
     for number, buffer in enumerate(kernel.inputs):
         prim = buffer.prim
-        if prim.kind != "extern" or prim.op.removeprefix("aten.").split(".")[0] not in FRESH or prim in outputs:
+        if buffer.steps or prim.kind != "extern" or prim.op.removeprefix("aten.").split(".")[0] not in FRESH or prim in outputs:
             continue
         readers = {id(u) for u in part.users[prim]}
         inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
@@ -130,7 +137,7 @@ class HostWriter:
         node = prim.node
         assert node is not None
         if node.op == "input":
-            return str(node.target)
+            return parameter(node.target or "")
         if node.target is not None:
             return attribute(node.target)
         if prim not in self.part.users:
@@ -189,7 +196,10 @@ class HostWriter:
         inputs = []
         for buffer in kernel.inputs:
             name = self.names[buffer.prim]
-            if buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
+            if buffer.steps:
+                name = self._fresh()
+                self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
+            elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
                 self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r})")
             inputs.append(name)
         pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
@@ -248,9 +258,17 @@ class HostWriter:
         return repr(value)
 
 
+def parameter(name: str) -> str:
+    """The name under which the program knows an argument of forward(): the argument's own where that is safe."""
+    text = re.sub(r"\W", "_", name)
+    if text == name and not (keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or text.startswith("_")):
+        return text
+    return f"arg_{text}"
+
+
 def attribute(target: str) -> str:
     """Source text that reads a dotted path from the module, numeric parts included."""
     text = "self"
     for part in target.split("."):
-        text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
+        text = f"{text}.{part}" if part.isidentifier() and not keyword.iskeyword(part) else f"getattr({text}, {part!r})"
     return text

@@ -15,7 +15,7 @@ from typing import Any, Union
 
 from dvk.composer.affine import ZERO, Affine, Var, linearize
 from dvk.composer.fuse import Group, Partition
-from dvk.composer.prims import BYTES, Prim, View, contiguous_strides, register_type
+from dvk.composer.prims import BYTES, Prim, View, ViewStep, broadcast_index, contiguous_strides, register_type
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Buffer:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    steps: tuple[ViewStep, ...] = ()
+    """Views that the host applies first, because no affine index reads through them; the result is row-major."""
 
     @property
     def numel(self) -> int:
@@ -159,8 +161,11 @@ class _Builder:
         if operand.base in self.value:
             return Ref(self.value[operand.base])
         index = self.group.reads(prim, position)
-        assert index is not None
         buffer = self._buffer(operand.base)
+        if index is None:
+            own = self.group.inner[prim] if prim.kind == "reduce" else self.group.index[prim]
+            index = broadcast_index(own, operand.shape)
+            buffer = Buffer(operand.base, operand.shape, contiguous_strides(operand.shape), operand.dtype, operand.steps)
         if buffer not in self.inputs:
             self.inputs.append(buffer)
         at = self.inputs.index(buffer)

@@ -46,8 +46,8 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     """Triton source of one kernel, without the prelude: its functions and a launcher for each.
 
     Args:
-        inplace: output number → input number that shares its memory. Triton assumes no aliasing either way; what makes it
-            safe is the caller's condition that such a store belongs to the last stage and to the offset that is read.
+        inplace: output number → input number that shares its memory. Triton assumes nothing about aliasing; what makes
+            it safe is the caller's condition that such a store is of the last stage and at the offset that is read.
     """
     del inplace
     parts, _ = functions(kernel, schedule)

@@ -1,5 +1,7 @@
-"""One-hot sums become loads: Σ_r where(r == t, f(r), 0) is f(t), so a cross entropy reads its target's element once more
-instead of comparing every element of the row with it."""
+"""One-hot sums become loads: Σ_r where(r == t, f(r), 0) is f(t).
+
+A cross entropy so reads its target's element once more instead of comparing every element of the row with it.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,19 @@ class OneHot:
 
 
 def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
-    """The one-hot form of a sum, if it has it: the row is one loop variable and the position is compared with exactly that."""
+    """The one-hot form of a sum, if it has it: the row is one loop variable, compared with a row-level position."""
     operand = reduce.args[0]
     if reduce.op != "reduce_sum" or not isinstance(operand, Ref) or len(kernel.reduced) != 1:
         return None
     chosen = kernel.instrs[operand.id]
-    if chosen.op != "where" or not isinstance(chosen.args[0], Ref) or not isinstance(chosen.args[1], Ref) or chosen.args[2] != 0:
+    if chosen.op != "where":
         return None
-    if isinstance(chosen.args[2], Ref) or kernel.instrs[chosen.args[1].id].type != reduce.type:
+    condition, value, other = chosen.args
+    if not isinstance(condition, Ref) or not isinstance(value, Ref) or isinstance(other, Ref) or other != 0:
         return None
-    hit = kernel.instrs[chosen.args[0].id]
+    hit = kernel.instrs[condition.id]
+    if kernel.instrs[value.id].type != reduce.type:
+        return None
     if hit.op != "eq" or hit.compute != "int64":
         return None
     for position, at in (hit.args, hit.args[::-1]):
@@ -39,7 +44,7 @@ def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
             continue
         source, target = kernel.instrs[position.id], kernel.instrs[at.id]
         if source.op == "iota" and source.offset == Affine.of(kernel.reduced[0]) and kernel.is_row_value(target):
-            return OneHot(at.id, chosen.args[1].id)
+            return OneHot(at.id, value.id)
     return None
 
 

@@ -2,8 +2,8 @@
 
 Accuracy is that of the fp32 class (relative error ≤ 1e-6), not bitwise IEEE: on a GPU `exp` is
 `ex2.approx` (its error grows with |x|, 2e-6 at 80), `/` is `div.full` (2 ulp, 0 for divisors above
-2^126) and `sqrt` and `rsqrt` are the approximate instructions (1–2 ulp). `log`, `erf`, `sin` and `cos`
-are libdevice's. Helpers use `triton.language` alone, so that they also run in the interpreter,
+2^126) and `sqrt` and `rsqrt` are the approximate instructions (1–2 ulp). `log`, `sin` and `cos` are
+libdevice's. Helpers use `triton.language` alone, so that they also run in the interpreter,
 where libdevice does not exist.
 """
 
@@ -15,18 +15,38 @@ from collections.abc import Iterable
 from dvk.composer.kernel import Instr, Kernel
 from dvk.composer.triton_online import nan_shows_anyway
 
-TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64", "int8": "tl.int8",
-         "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8", "bool": "tl.int1"}
+TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
+         "int8": "tl.int8", "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8",
+         "bool": "tl.int1"}
 FLOAT = ("float32", "float64")
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|"}
-_CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf",
-          "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs", "log1p": "dvk_log1p",
-          "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round", "trunc": "dvk_trunc"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+          "ne": "!=", "and": "&", "or": "|"}
+_CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
+          "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
+          "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
+          "trunc": "dvk_trunc"}
 _BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 HELPERS = {
+    "dvk_erf": """\
+@triton.jit
+def dvk_erf(x):
+    # N. Juffa's erff (1 ulp) without its branch: lanes that disagree would make a warp walk both sides in turn.
+    a = tl.abs(x)
+    s = a * a
+    p = (-1.72853470e-5 * a + 3.83197126e-4) * s + (-3.88396438e-3 * a + 2.42546219e-2)
+    p = ((p * a - 1.06777877e-1) * a - 6.34846687e-1) * a - 1.28717512e-1
+    q = ((-5.96761703e-4 * s + 4.99119423e-3) * s - 2.67681349e-2) * s + 1.12819925e-1
+    q = (q * s - 3.76125336e-1) * s + 1.28379166e-1
+    y = tl.where(a > 0.921875, 1.0 - tl.exp(p * a - a), q * a + a)
+    return tl.where(x < 0.0, -y, y)
+""",
+    "dvk_erf_f64": """\
+@triton.jit
+def dvk_erf_f64(x):
+    return tl.erf(x)
+""",
     "dvk_log1p": """\
 @triton.jit
 def dvk_log1p(x):
@@ -117,7 +137,7 @@ def dvk_product(a, b):
 """,
 }
 _NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",)}
-_DOUBLE = {"dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max"}
+_DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max"}
 
 
 def helper(name: str, type_: str) -> str:
@@ -172,12 +192,11 @@ def cast(text: str, have: str, want: str) -> str:
     return f"{text}.to({TYPES[want]})"
 
 
-def expression(instr: Instr, args: list[str], is_number: list[bool]) -> tuple[str, str]:
+def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     """One scalar operation.
 
     Args:
         args: operands, already of `instr.compute` (the first operand of `where`: bool; that of a cast: its own).
-        is_number: which operands are plain literals.
 
     Returns:
         The expression and the type it has.
@@ -214,9 +233,13 @@ def expression(instr: Instr, args: list[str], is_number: list[bool]) -> tuple[st
 
 
 def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
-    """Literals that Triton would not give the right type by itself: in double precision, in calls, and where no tensor is beside them."""
+    """Literals to which Triton would not give the right type by itself.
+
+    Those are the ones in double precision, in calls, and where no tensor is beside them.
+    """
     if instr.op == "where":
-        return [is_number[0], *(number and (all(is_number[1:]) or instr.compute != "float32") for number in is_number[1:])]
+        alone = all(is_number[1:]) or instr.compute != "float32"
+        return [is_number[0], *(number and alone for number in is_number[1:])]
     if instr.op in ("max", "min"):
         return [number and instr.compute != "float32" for number in is_number]
     return [number and (all(is_number) or instr.compute == "float64") for number in is_number]

@@ -9,7 +9,6 @@ infinity has mean NaN where two passes make it infinite, and its variance is NaN
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from dvk.composer.kernel import Instr, Kernel, Ref
 
@@ -69,7 +68,7 @@ class VariancePair:
         return f"{squares} + {count} * {away} * {away}"
 
 
-Pair = Union[SoftmaxPair, VariancePair]
+Pair = SoftmaxPair | VariancePair
 
 
 def online_pair(kernel: Kernel) -> Pair | None:
@@ -86,7 +85,9 @@ def _softmax(kernel: Kernel, second: Instr) -> SoftmaxPair | None:
     power = _operand(kernel, second, 0)
     shifted = _operand(kernel, power, 0) if power is not None and power.op == "exp" else None
     top = _operand(kernel, shifted, 1) if shifted is not None and shifted.op == "sub" else None
-    if shifted is None or top is None or top.op != "reduce_max" or top.args != shifted.args[:1] or not _is_single(kernel, top):
+    if shifted is None or top is None or top.op != "reduce_max" or top.args != shifted.args[:1]:
+        return None
+    if not _is_single(kernel, top):
         return None
     return SoftmaxPair(top, second)
 
@@ -119,14 +120,15 @@ def _operand(kernel: Kernel, instr: Instr | None, position: int) -> Instr | None
     return kernel.instrs[argument.id] if isinstance(argument, Ref) else None
 
 
-_STRICT = {"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "expm1", "log1p",
-           "abs", "as", "cast_float16", "cast_bfloat16", "cast_float32", "reduce_sum"}
+_STRICT = {"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "expm1",
+           "log1p", "abs", "as", "cast_float16", "cast_bfloat16", "cast_float32", "reduce_sum"}
 """Operations whose result is NaN whenever an operand is."""
 
 
 def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
-    """A NaN in the row reaches every output that uses the maximum by way of the exp-sum, so the maximum may ignore it."""
-    pair = next((p for p in (_softmax(kernel, i) for i in kernel.instrs if i.op == "reduce_sum") if p is not None and p.first is top), None)
+    """A NaN in the row reaches every output that uses the maximum by way of the exp-sum: the maximum may ignore it."""
+    pairs = [_softmax(kernel, i) for i in kernel.instrs if i.op == "reduce_sum"]
+    pair = next((p for p in pairs if p is not None and p.first is top), None)
     if pair is None:
         return False
     tainted: set[int] = {pair.second.id}

@@ -4,9 +4,10 @@ Kinds and their keys (all sizes in elements, powers of two):
   flat        `block`: one flat index over everything
   tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
   persistent  `xblock` rows a program, each whole in registers
-  looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints; `online`: see triton_online
+  looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
   split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
-Every schedule has `warps`. Numbers are for a GPU of about 132 SMs; measurement decides.
+Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see
+`triton_online`). Numbers are for a GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MAX_PERSISTENT = 1 << 15
 NARROW = 16
 """Below this extent a variable is too short to be a tile's own axis."""
 MAX_OPTIONS = 12
+COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"}
+"""Scalar functions of ten and more instructions."""
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
@@ -116,19 +119,25 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
     flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
+    if widest < 4 and any(i.op in COSTLY for i in kernel.instrs):
+        # Arithmetic, not memory, is the limit: more independent elements a thread hide its latency.
+        flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
     crossing = _crossing(kernel)
     if crossing is not None:
-        tiles = [_tile(64, 64, 8), _tile(32, 32, 4), _tile(64, 32, 4), _tile(32, 64, 4), _tile(16, 64, 4), _tile(64, 16, 4)]
+        shapes = ((64, 64, 8), (32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 16, 4), (16, 64, 4))
+        tiles = [_tile(y, x, warps) for y, x, warps in shapes]
         short = min(crossing.size, rows[-1].size) < NARROW
         return [*flat[:2], *tiles, *flat[2:]] if short else [*tiles, *flat]
     divides = len(rows) > 1
     if divides and rows[-1].size >= 64:
         xblock = min(power(rows[-1].size), 1024)
-        wide = [_tile(max(block // xblock, 1), xblock, 4), _tile(max(2 * block // xblock, 1), xblock, 4),
-                _tile(max(4 * block // xblock, 1), xblock, 8)]
+        wide = [_tile(max(factor * block // xblock, 1), xblock, warps) for factor, warps in ((1, 4), (2, 4), (4, 8))]
+        wide = wide[::-1] if flat[0]["block"] > block else wide
         # A fastest run that fills its blocks loses no lanes, and its rows need no division.
         exact = rows[-1].size % xblock == 0
-        return [*wide[:1], *flat[:1], *wide[1:], *flat[1:]] if exact and total >= 1 << 20 else [*flat[:1], *wide, *flat[1:]]
+        if exact and total >= 1 << 20:
+            return [*wide[:1], *flat[:1], *wide[1:], *flat[1:]]
+        return [*flat[:1], *wide, *flat[1:]]
     return flat
 
 
@@ -169,14 +178,14 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
             found.append(_persistent(xblock, warps // 2))
         if whole <= 2048 and rows >= 4 * xblock:
             found += [_persistent(2 * xblock, min(2 * warps, 16)), _persistent(4 * xblock, min(4 * warps, 16))]
-        if xblock > 1:
+        if xblock > 1 and whole >= 256:
             found.append(_persistent(1, max(min(whole // 256, 4), 1)))
     loops: list[dict[str, Any]] = []
     if length > 1024:
         online = online_pair(kernel) is not None
         # Long rows need many bytes in flight; short ones several programs an SM.
-        blocks = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)) if length > 16384 else ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
-        for rblock, warps in blocks:
+        long, short = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)), ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
+        for rblock, warps in long if length > 16384 else short:
             if rblock < length:
                 if online:
                     loops.append({**_looped(1, rblock, warps), "online": True})
@@ -195,17 +204,18 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
         if whole * xblock * min(_live(kernel), 2) <= MAX_PERSISTENT // 2:
             warps = min(max(whole * xblock // 512, 1), 16)
             found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
-    loops = [_looped(x, r, w) for x, r, w in ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
-             if r < length]
+    shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
+    loops = [_looped(x, r, w) for x, r, w in shapes if r < length]
     if online_pair(kernel) is not None:
         loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
     splits = []
     if length >= 128 and rows < 256 * NUM_SMS:
-        for xblock, rblock, warps, programs in ((64, 32, 8, 8), (32, 64, 8, 8), (128, 16, 8, 8), (64, 32, 8, 16), (128, 32, 8, 4)):
+        shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4))
+        for xblock, rblock, programs in shares:
             pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
             while pieces > 2 and pieces * rblock > length:
                 pieces //= 2
-            splits.append(_split(xblock, rblock, pieces, warps))
+            splits.append(_split(xblock, rblock, pieces, 8))
     if rows < 64 * NUM_SMS and length >= 1024 and splits:
         return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
     # One pass streams best in small tiles; several passes over the same data are better kept in registers.
@@ -218,7 +228,8 @@ def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
     if rows >= 4 * NUM_SMS or length < 2048:
         return []
     options = []
-    for programs, rblock, warps in ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8)):
+    shares = ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8))
+    for programs, rblock, warps in shares:
         pieces = power(programs * NUM_SMS // rows)
         while pieces > 2 and (pieces * rblock > length or pieces > 2048):
             pieces //= 2

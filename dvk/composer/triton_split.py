@@ -115,7 +115,8 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     return Function(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
 
 
-def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, stores: list[Store], name: str) -> Function:
+def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, stores: list[Store],
+            name: str) -> Function:
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
@@ -146,7 +147,8 @@ def _row_values(writer: Writer, partials: Partials, targets: list[int]) -> list[
             mask = tile.mask(tile.reaching(offset.vars))
             tile.put(f"p{instr.id} = tl.load({buffer} + ({' + '.join(parts)}){', ' + mask if mask else ''})")
             if isinstance(writer.pair, VariancePair) and instr is writer.pair.first:
-                tile.put(f"count = tl.maximum(tl.minimum({kernel.row_length} - {lanes} * {partials.chunk}, {partials.chunk}), 0)")
+                left = f"{kernel.row_length} - {lanes} * {partials.chunk}"
+                tile.put(f"count = tl.maximum(tl.minimum({left}, {partials.chunk}), 0)")
             writer.finish(instr, "p", str(kernel.row_length))
     return used
 

@@ -87,7 +87,7 @@ class Tile:
         if axis.block == 1:
             self.put(f"{axis.name} = {base}")
         else:
-            self.put(f"{axis.name} = {self.lanes(axis)}" if base == "0" else f"{axis.name} = {base} + {self.lanes(axis)}")
+            self.put(f"{axis.name} = {'' if base == '0' else base + ' + '}{self.lanes(axis)}")
         if axis.masked:
             self.put(f"{axis.name}mask = {axis.name} < {axis.size}")
 

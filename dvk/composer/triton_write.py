@@ -14,9 +14,9 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
-from dvk.composer.triton_online import VariancePair, nan_shows_anyway, online_pair
 from dvk.composer.triton_gather import OneHot, gather, one_hot
 from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
+from dvk.composer.triton_online import VariancePair, nan_shows_anyway, online_pair
 from dvk.composer.triton_tile import Axis, Tile, needs_int64
 
 
@@ -83,20 +83,22 @@ class Writer:
             target = instr.op.removeprefix("cast_")
             text = cast(self.arg(source, have, True), have, target)
             return text if target == instr.type else f"{text}.to({TYPES[instr.type]})"
-        wants = ["bool" if instr.op == "not" or (instr.op == "where" and n == 0) else instr.compute for n in range(len(numbers))]
+        wants = [instr.compute] * len(numbers)
+        if instr.op in ("not", "where"):
+            wants[0] = "bool"
         as_full = needs_full(instr, numbers)
         args = [self.arg(a, w, f) for a, w, f in zip(instr.args, wants, as_full, strict=True)]
-        text, have = expression(instr, args, numbers)
+        text, have = expression(instr, args)
         if have == instr.type and (have in FLOAT or have in ("bool", "int64")):
             return text
         return cast(f"({text})", have, instr.type) if have != instr.type else f"({text}).to({TYPES[have]})"
 
-    def access(self, pointer: str, offset: Affine, axes: list[Axis] | None = None) -> tuple[str, str]:
+    def access(self, pointer: str, offset: Affine) -> tuple[str, str]:
         """Pointer text and mask text of an access."""
         self.params.add(pointer)
         text = self.tile.offset(offset)
-        reached = self.tile.reaching(offset.vars) if axes is None else axes
-        return (pointer if text == "0" else f"{pointer} + {text}" if " " not in text else f"{pointer} + ({text})"), self.tile.mask(reached)
+        where = pointer if text == "0" else f"{pointer} + {text}" if " " not in text else f"{pointer} + ({text})"
+        return where, self.tile.mask(self.tile.reaching(offset.vars))
 
     def load(self, instr: Instr, policy: str = "") -> str:
         where, mask = self.access(f"a{instr.buffer}", instr.offset)
@@ -122,8 +124,9 @@ class Writer:
         if reduce.id not in self._one_hot:
             self._one_hot[reduce.id] = one_hot(self.k, reduce)
         operand = reduce.args[0]
-        constant = not isinstance(operand, Ref) or (self.k.is_row_value(self.k.instrs[operand.id]) and reduce.op != "reduce_prod")
-        return constant or self._one_hot[reduce.id] is not None
+        constant = not isinstance(operand, Ref) or self.k.is_row_value(self.k.instrs[operand.id])
+        # A product of equal factors is a power, which has no scalar operation: it is multiplied out.
+        return (constant and reduce.op != "reduce_prod") or self._one_hot[reduce.id] is not None
 
     def local_reduce(self, reduce: Instr) -> None:
         """Emit a reduction that needs no loop."""
@@ -182,7 +185,7 @@ class Writer:
                 self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
 
     def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
-        """The reduction's value from partial ones: those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
+        """The reduction's value from those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
         partial = f"{prefix}{reduce.id}"
         if self.pair is not None and reduce in (self.pair.first, self.pair.second):
             partial = self.pair.partial(reduce, prefix, "count", length)
@@ -204,7 +207,8 @@ class Writer:
                 needed.add(instr.id)
             if row_level and self.pair is not None and instr is self.pair.second:
                 pending.append(self.pair.first.id)
-            if self.k.is_row_value(instr) and (not row_level or (instr.op.startswith("reduce_") and not self.is_local(instr))):
+            given = not row_level or (instr.op.startswith("reduce_") and not self.is_local(instr))
+            if self.k.is_row_value(instr) and given:
                 continue
             pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]

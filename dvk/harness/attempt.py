@@ -19,10 +19,10 @@ from torch import nn
 
 from dvk.config import Judge
 from dvk.harness import compare, timing
-from dvk.harness.cases import Case, Cases, buffers_of, call, put_buffers
+from dvk.harness.cases import FEW, Case, Cases, buffers_of, call, put_buffers
 from dvk.harness.intervals import ratio_interval
 from dvk.records import Status, Task, Timing
-from dvk.tasks.build import CANDIDATE, CandidateError, build_candidate, same_weights
+from dvk.tasks.build import CandidateError, build_candidate, same_weights
 from dvk.tasks.sourcefile import blame
 
 Say = Callable[[str], None]
@@ -121,14 +121,24 @@ class Attempt:
         leaves, difference = compare.structure(output, case.spec, case.expected)
         if difference is not None:
             raise Wrong(f"{difference.text} ({case.text})")
-        for leaf, want in zip(leaves, case.expected, strict=True):
+        for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 continue
             self.tolerance = max(self.tolerance, want.tolerance)
             worst, difference = compare.values(leaf, want)
-            if difference is not None:
-                raise Wrong(f"{difference.text} ({case.text}){self._excuse(leaf)}", worst)
-            self.worst = max(self.worst, worst)
+            if difference is None:
+                self.worst = max(self.worst, worst)
+            elif not self._on_edges(difference, leaf.numel(), case, number):
+                raise Wrong(f"{difference.text} ({case.text}){self._excuse(leaf)}", difference.error)
+
+    def _on_edges(self, difference: compare.Difference, num_elements: int, case: Case, number: int) -> bool:
+        """Only so many elements are off, and only so far, as jump in the float64 module under one rounding of the inputs."""
+        if not 0 <= difference.count <= max(8, FEW * num_elements):
+            return False
+        found = self.cases.jumps(case)
+        if not found or not found[number].count:
+            return False
+        return difference.count <= 2 * found[number].count + 4 and difference.error <= 2 * found[number].size
 
     def _excuse(self, leaf: torch.Tensor) -> str:
         inputs = [s.dtype for s in self.task.inputs]
@@ -238,5 +248,3 @@ def _by_a_compiler(error: BaseException) -> bool:
         seen = seen.__cause__ or seen.__context__
     return False
 
-
-__all__ = ["CANDIDATE", "Attempt", "forget"]

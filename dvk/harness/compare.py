@@ -30,10 +30,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Difference:
-    """Why an output is wrong, and how far off it is (nan where that has no size)."""
+    """Why an output is wrong: how far off it is (nan where that has no size), and at how many elements (-1: not counted)."""
 
     text: str
     error: float = float("nan")
+    count: int = -1
 
 
 def structure(got: Any, spec: pytree.TreeSpec, expected: list[Expected]) -> tuple[list[Any], Difference | None]:
@@ -61,7 +62,7 @@ def values(got: torch.Tensor, want: Expected) -> tuple[float, Difference | None]
     if not (got.is_floating_point() or got.is_complex()):
         if torch.equal(got, want.same):
             return 0.0, None
-        return float("nan"), Difference(f"`{want.name}`: {_unequal(got, want.same)}")
+        return float("nan"), Difference(f"`{want.name}`: {_unequal(got, want.same)}", float("inf"), int((got != want.same).sum()))
     same, truth = want.same, want.truth
     if got.is_complex():
         got, same = torch.view_as_real(got.resolve_conj()), torch.view_as_real(same.resolve_conj())
@@ -72,15 +73,13 @@ def values(got: torch.Tensor, want: Expected) -> tuple[float, Difference | None]
         mask = same.isfinite()
         got, same = got[mask], same[mask]
         truth = None if truth is None else truth[mask]
-    worst = float("nan")
+    ratios = []
     for target in (truth, same):
-        if target is None:
-            continue
-        ratio = worst_ratio(got, target, want.rms, want.tolerance)
-        if ratio <= 1.0:
-            return ratio * want.tolerance, None
-        worst = ratio * want.tolerance if not ratio * want.tolerance >= worst else worst
-    return worst, Difference(_where(got, same, want), worst)
+        if target is not None:
+            ratios.append(worst_ratio(got, target, want.rms, want.tolerance))
+            if ratios[-1] <= 1.0:
+                return ratios[-1] * want.tolerance, None
+    return float("nan"), _difference(got, truth, same, want)
 
 
 def worst_ratio(got: torch.Tensor, want: torch.Tensor, rms: float, tolerance: float) -> float:
@@ -144,16 +143,22 @@ def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
             f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}")
 
 
-def _where(got: torch.Tensor, want: torch.Tensor, expected: Expected) -> str:
-    mine, theirs = got.reshape(-1).double(), want.reshape(-1).double()
-    ratio = (mine - theirs).abs() / ((theirs.abs() + expected.rms) * expected.tolerance)
-    ratio = ratio.nan_to_num(nan=float("inf"), posinf=float("inf"))
-    first = int(ratio.argmax())
+def _difference(got: torch.Tensor, truth: torch.Tensor | None, same: torch.Tensor, want: Expected) -> Difference:
+    """What is wrong at elements that agree neither with the truth nor with the reference."""
+    mine = got.reshape(-1).double()
+    error: torch.Tensor | None = None
+    for target in (truth, same):
+        if target is not None:
+            theirs = target.reshape(-1).double()
+            off = ((mine - theirs).abs() / (theirs.abs() + want.rms)).nan_to_num(nan=float("inf"), posinf=float("inf"))
+            error = off if error is None else torch.minimum(error, off)
+    assert error is not None
+    first, count = int(error.argmax()), int((error > want.tolerance).sum())
     # Where infinities were set aside, positions have shifted and are not named.
-    place = f" at {_index(first, expected.same.shape)}" if got.shape == expected.same.shape else ""
-    share = float((ratio > 1).double().mean())
-    return (f"`{expected.name}`: {share:.2%} of elements are off by more than {expected.tolerance:.1e} of scale, worst{place}: "
-            f"{mine[first].item():.6g} instead of {theirs[first].item():.6g} (rms {expected.rms:.3g})")
+    place = f" at {_index(first, want.same.shape)}" if got.shape == want.same.shape else ""
+    text = (f"`{want.name}`: {count:,} of {mine.numel():,} elements are off by more than {want.tolerance:.1e} of scale, worst{place}: "
+            f"{mine[first].item():.6g} instead of {same.reshape(-1)[first].item():.6g} (rms {want.rms:.3g})")
+    return Difference(text, float(error[first]), count)
 
 
 def _index(flat: int, shape: torch.Size) -> str:

@@ -48,7 +48,8 @@ def judge(
         baselines: `compile` adds torch.compile of the reference, timed in the same rounds.
         config: limits and judge settings.
         on_verdict: called with position and verdict as each is known.
-        share_process: one process judges all in turn, for candidates that trust each other; else a fresh one each.
+        share_process: one process judges all in turn, for ranking candidates that trust each other; the search tier then
+            checks one seed a shape. Else a fresh process each.
         deadline: on time.monotonic's clock; candidates not finished by then are missing from the end of the list.
 
     Raises:
@@ -65,7 +66,7 @@ def judge(
                 worker.close()
                 worker = None
             if worker is None:
-                worker = _Worker(task, tier, baselines, config, key)
+                worker = _Worker(task, tier, baselines, config, key, brief=share_process and tier == "search")
             verdict = worker.judge(candidate, deadline)
             if verdict is None:
                 break
@@ -85,8 +86,9 @@ def _environment(task: Task, candidate: Candidate) -> dict[str, str]:
 class _Worker:
     """One sandboxed session with its reference, started when the first candidate needs it."""
 
-    def __init__(self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, env: dict[str, str]):
+    def __init__(self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, env: dict[str, str], brief: bool):
         self.task, self.tier, self.baselines, self.config, self.env = task, tier, tuple(baselines), config, env
+        self.brief = brief
         self.session: Session | None = None
         self.broken: str | None = None
         self.spent = False
@@ -131,7 +133,7 @@ class _Worker:
         lasting = Limits.model_validate({**limits.model_dump(), "wall_s": 24 * 3600.0})
         self.session = Session(WORKER, lasting, env=self.env)
         self.session.send({"task": self.task.model_dump(mode="json"), "tier": self.tier, "judge": self.config.judge.model_dump(),
-                           "baselines": list(self.baselines), "seed": secrets.randbits(31)})
+                           "baselines": list(self.baselines), "seed": secrets.randbits(31), "brief": self.brief})
         answer = self._await("ready", limits.wall_s, deadline)
         if isinstance(answer, Message) and "broken" in answer.value:
             self.broken, self.spent = str(answer.value["broken"]), False

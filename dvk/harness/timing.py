@@ -10,6 +10,7 @@ Not covered: overlap of consecutive calls (throughput), hot caches, other proces
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ import torch
 from dvk.harness.intervals import settled
 
 MIN_ROUNDS = 7
-SETTLED = 0.002
+SETTLED = 0.005
 """A search stops early when the ratio's standard error is below this: no schedule is chosen by less."""
 MAX_FLUSH_BYTES = 256 << 20
 
@@ -37,21 +38,28 @@ class Samples:
 
 
 class Clock:
-    """Flushes caches and times one call on a device."""
+    """Flushes caches and times one call on a device.
 
-    def __init__(self, device: str):
+    Args:
+        device: `cpu` or `cuda`.
+        working_bytes: inputs, weights and outputs of a call; far more than the CPU's cache flush it themselves.
+    """
+
+    def __init__(self, device: str, working_bytes: int):
         self.cuda = device == "cuda"
+        self._buffer: torch.Tensor | None = None
         if self.cuda:
             size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
             self._buffer = torch.empty(size // 4, dtype=torch.int32, device="cuda")
             self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        else:
-            size = min(4 * last_level_cache_bytes(), MAX_FLUSH_BYTES)
+        elif working_bytes < 4 * last_level_cache_bytes():
+            size = min(2 * last_level_cache_bytes(), MAX_FLUSH_BYTES)
             self._buffer = torch.zeros(size // 4, dtype=torch.int32)
 
     def call_ms(self, arm: Arm) -> float:
         """Milliseconds of one call with cold caches."""
         if self.cuda:
+            assert self._buffer is not None
             self._buffer.zero_()
             torch.cuda.synchronize()
             self._start.record()
@@ -60,7 +68,8 @@ class Clock:
             torch.cuda.synchronize()
             elapsed = self._start.elapsed_time(self._end)
         else:
-            self._buffer.max()  # reads it all on all cores, as the call will
+            if self._buffer is not None:
+                self._buffer.max()  # reads it all on all cores, as the call will
             start = time.perf_counter()
             result = arm()
             elapsed = (time.perf_counter() - start) * 1e3
@@ -94,15 +103,21 @@ def measure(arms: Mapping[str, Arm], clock: Clock, *, warmup_s: float, limit_s: 
                     torch.cuda.synchronize()
         ms: dict[str, list[float]] = {name: [] for name in arms}
         order = list(arms)
-        began = time.perf_counter()
-        rounds = 0
-        while rounds < max_rounds and (rounds < MIN_ROUNDS or time.perf_counter() - began < limit_s):
-            random.shuffle(order)
-            for name in order:
-                ms[name].append(clock.call_ms(arms[name]))
-            rounds += 1
-            if early and rounds >= 2 * MIN_ROUNDS and rounds % MIN_ROUNDS == 0 and settled(ms[early[0]], ms[early[1]], SETTLED):
-                break
+        gc.collect()
+        gc.disable()
+        try:
+            began = time.perf_counter()
+            rounds = 0
+            while rounds < max_rounds and (rounds < MIN_ROUNDS or time.perf_counter() - began < limit_s):
+                random.shuffle(order)
+                for name in order:
+                    ms[name].append(clock.call_ms(arms[name]))
+                rounds += 1
+                enough = rounds >= 2 * MIN_ROUNDS and rounds % MIN_ROUNDS == 0
+                if early and enough and settled(ms[early[0]], ms[early[1]], SETTLED):
+                    break
+        finally:
+            gc.enable()
     return Samples(ms, time.perf_counter() - begin)
 
 

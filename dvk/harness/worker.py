@@ -1,7 +1,7 @@
 """The child that executes what others wrote: builds the reference once, then judges candidates in turn.
 
-Sandbox target. Messages from the parent: one {task, tier, judge, baselines, seed}, then {source,
-untimed} a candidate. To the parent: {stage} as each begins (setup, baseline, queue, compile, check,
+Sandbox target. Messages from the parent: one {task, tier, judge, baselines, seed, brief}, then
+{source, untimed} a candidate. To the parent: {stage} as each begins (setup, baseline, queue, compile, check,
 time), {ready} or {broken} after the first request, {findings, fatal} after each other. `fatal`: the
 process is no good for another candidate (a CUDA error sticks to its context).
 
@@ -24,7 +24,7 @@ from dvk.config import Judge
 from dvk.errors import TaskError
 from dvk.harness import timing
 from dvk.harness.attempt import Attempt, forget
-from dvk.harness.cases import Cases, plan
+from dvk.harness.cases import Cases, plan, put_buffers
 from dvk.harness.lanes import Lane
 from dvk.records import Task
 from dvk.sandbox import Channel
@@ -63,7 +63,8 @@ class _Session:
             torch.cuda.init()
         self.lane = Lane(_device_name(self.task))
         self.built = build(self.task)
-        self.cases = Cases(self.built, plan(self.task, self.tier, self.settings.num_seeds, request["seed"]))
+        num_seeds = 1 if request["brief"] else self.settings.num_seeds
+        self.cases = Cases(self.built, plan(self.task, self.tier, num_seeds, request["seed"]))
         for number in range(len(self.cases)):
             self.cases.get(number)
         self.cases.release()
@@ -79,8 +80,9 @@ class _Session:
         timed = self.tier != "smoke" and untimed is None
         if timed and self.baselines is None:
             self.say("baseline")
-            self.baselines = {name: self._baseline(name) for name in self.wanted}
-            self.clock = timing.Clock(self.task.device)
+            arms = {name: self._baseline(name) for name in self.wanted}
+            self.baselines = {name: arm for name, arm in arms.items() if arm is not None}
+            self.clock = timing.Clock(self.task.device, self.cases.get(0).num_bytes + self.cases.weight_bytes)
         attempt = Attempt(self.task, self.cases, self.settings, self.tier, untimed, self.say, self._lane)
         findings = attempt.run(order["source"], self.baselines or {} if timed else {}, self.clock)
         forget(before)
@@ -96,15 +98,20 @@ class _Session:
             return self.lane.alone()
         return self.lane.shared() if self.task.device == "cpu" else nullcontext()
 
-    def _baseline(self, name: str) -> timing.Arm:
-        """An arm that computes as `name` does, compiled and warm."""
+    def _baseline(self, name: str) -> timing.Arm | None:
+        """An arm that computes as `name` does, compiled and warm; None when it cannot."""
         if name != "compile":
             raise ValueError(f"unknown baseline {name}")
         case = self.cases.get(0)
         module = torch.compile(self.built.model)
-        with torch.no_grad():
-            module(*case.args, **case.kwargs)
-            module(*case.args, **case.kwargs)
+        try:
+            with torch.no_grad():
+                for _ in range(2):
+                    module(*case.args, **case.kwargs)
+        except Exception as error:  # noqa: BLE001 - torch.compile may fail on anything; the verdict then has no such baseline
+            print(f"baseline {name} is left out: {type(error).__name__}: {str(error)[:400]}", file=sys.stderr)
+            return None
+        put_buffers(self.built.model, self.cases.initial)
         return lambda: module(*case.args, **case.kwargs)
 
 

@@ -70,7 +70,7 @@ def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
                 text = file.read()
         except OSError:
             continue
-        own = (_field(text, b"RssAnon:") + _field(text, b"RssShmem:")) * 1024
+        own = _resident(text)
         memory += max(0, own - inherited_bytes) if _image(pid) == image else own
         tasks += _field(text, b"Threads:")
         if tasks > most_tasks:
@@ -79,10 +79,10 @@ def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Resident memory of one process that is not from files; 0 when it is gone."""
+    """Resident memory of one process, mapped files left out where the kernel says; 0 when it is gone."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            return _field(file.read(), b"RssAnon:") * 1024
+            return _resident(file.read())
     except OSError:
         return 0
 
@@ -160,6 +160,13 @@ def _walk(root: int) -> Iterator[int]:
         seen += 1
         yield pid
         queue += children(pid)
+
+
+def _resident(status: bytes) -> int:
+    # Kernels and sandboxes (gVisor) that do not split resident memory tell all of it, mapped files included.
+    if b"RssAnon:" not in status:
+        return _field(status, b"VmRSS:") * 1024
+    return (_field(status, b"RssAnon:") + _field(status, b"RssShmem:")) * 1024
 
 
 def _image(pid: int) -> bytes:

@@ -86,7 +86,9 @@ class _Watch:
             if now >= self.deadline:
                 reason = "timeout"
                 break
-            watched = [self.control, self.wake] + ([self.log_descriptor] if self.log_open else [])
+            watched: list[socket.socket | int] = [self.control, self.wake]
+            if self.log_open:
+                watched.append(self.log_descriptor)
             ready, _, _ = select.select(watched, [], [], max(0.0, min(next_count, self.deadline) - now))
             if self.log_descriptor in ready:
                 self._read_log()

@@ -46,8 +46,9 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     control.sendall(b"\x01")
     wardens: set[int] = set()
+    watched: list[socket.socket | int] = [control, wake]
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select(watched, [], [])
         if wake in ready:
             os.read(wake, 4096)
             _bury(wardens)

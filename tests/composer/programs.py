@@ -69,8 +69,11 @@ class Program:
                              "inplace_epilogue" in self.recipes, "cpu").program()
         self.cpp = "\n".join(cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels)
         body = "\n".join(f"    {line}" for line in [*program.lines, f"return {program.result}"])
+        # Results start as poison, so that an element that no kernel writes shows.
+        body = body.replace("= torch.empty(", "= poisoned(torch.empty, ").replace("= torch.empty_strided(", "= poisoned(torch.empty_strided, ")
         self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
-        self.namespace: dict[str, Any] = {"torch": torch, "dvk_strided": embedded.dvk_strided, "dvk_derived": embedded.dvk_derived}
+        self.namespace: dict[str, Any] = {"torch": torch, "dvk_strided": embedded.dvk_strided, "dvk_derived": embedded.dvk_derived,
+                                          "poisoned": poisoned}
 
     @property
     def externs(self) -> list[str]:
@@ -108,6 +111,25 @@ def compiled(programs: Iterable[Program]) -> list[Program]:
     return programs
 
 
+def poisoned(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A new tensor full of what no test expects."""
+    tensor = make(*args, **kwargs)
+    return tensor.fill_(float("nan") if tensor.dtype.is_floating_point else 1 if tensor.dtype is torch.bool else 77)
+
+
+def out_of_bounds(kernel: Kernel) -> list[str]:
+    """Loads and stores that can leave their buffer."""
+    accesses = [(i.offset, kernel.inputs[i.buffer]) for i in kernel.instrs if i.op == "load"]
+    accesses += [(s.offset, kernel.outputs[s.buffer]) for s in kernel.stores]
+    found = []
+    for offset, buffer in accesses:
+        last = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))
+        lo, hi = offset.span()
+        if lo < 0 or hi > last:
+            found.append(f"{kernel.name}: {lo}…{hi} outside 0…{last} of {buffer.dtype}{list(buffer.shape)}")
+    return found
+
+
 def leaves(value: Any) -> list[Any]:
     """Tensors and numbers of an output, in order."""
     return torch.utils._pytree.tree_leaves(value)
@@ -117,8 +139,14 @@ EPSILON = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch
 """Largest difference relative to a value plus the output's rms: a few roundings of the dtype."""
 
 
-def differences(got: Any, want: Any, *, layout: bool = True, scale: float = 1.0) -> list[str]:
-    """How two results differ, in words; empty when they agree."""
+def differences(got: Any, want: Any, *, layout: bool = True, scale: float = 1.0, precision: torch.dtype | None = None,
+                floor: float = 0.0) -> list[str]:
+    """How two results differ, in words; empty when they agree.
+
+    Args:
+        precision: the least precise dtype behind the results; each result's own where absent.
+        floor: magnitude below which differences are seen relative to it.
+    """
     a, b = leaves(got), leaves(want)
     if len(a) != len(b) or torch.utils._pytree.tree_structure(got) != torch.utils._pytree.tree_structure(want):
         return [f"structure {torch.utils._pytree.tree_structure(got)} != {torch.utils._pytree.tree_structure(want)}"]
@@ -131,13 +159,14 @@ def differences(got: Any, want: Any, *, layout: bool = True, scale: float = 1.0)
         elif layout and x.stride() != y.stride():
             found.append(f"#{n}: strides {x.stride()} != {y.stride()} of {list(y.shape)}")
         elif y.dtype in EPSILON:
-            found += [f"#{n}: {text}" for text in _apart(x.double(), y.double(), EPSILON[y.dtype] * scale)]
+            epsilon = max(EPSILON[y.dtype], EPSILON[precision or y.dtype])
+            found += [f"#{n}: {text}" for text in _apart(x.double(), y.double(), epsilon * scale, floor)]
         elif not torch.equal(x, y):
             found.append(f"#{n}: {int((x != y).sum())} of {y.numel()} differ")
     return found
 
 
-def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float) -> list[str]:
+def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float, floor: float) -> list[str]:
     finite = torch.isfinite(y)
     odd = ~finite & ~((x == y) | (torch.isnan(x) & torch.isnan(y))) | (finite & ~torch.isfinite(x))
     if odd.any():
@@ -146,7 +175,7 @@ def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float) -> list[str]:
     if not finite.any():
         return []
     x, y = x[finite], y[finite]
-    error = (x - y).abs() / (y.abs() + y.pow(2).mean().sqrt().clamp(max=1e3) + 1e-30)
+    error = (x - y).abs() / (y.abs() + y.pow(2).mean().sqrt().clamp(max=1e3) + floor + 1e-30)
     worst = int(error.argmax())
     return [f"{x[worst].item()} instead of {y[worst].item()}, error {error[worst].item():.1e}"] if not error[worst] <= epsilon else []
 

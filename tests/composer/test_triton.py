@@ -1,4 +1,4 @@
-"""The Triton renderer: right results in the interpreter for every family and schedule, and code that compiles for sm_90."""
+"""The Triton renderer: right results for every family and schedule, and code that compiles for sm_90."""
 
 from __future__ import annotations
 
@@ -15,18 +15,26 @@ import torch
 
 pytest.importorskip("triton")
 
-from dvk.composer import triton as renderer  # noqa: E402 - after the skip
-from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, Function, rand  # noqa: E402
-from tests.composer.triton_programs import Program, nth  # noqa: E402
+from dvk.composer import triton as renderer
+from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
+from tests.composer.triton_programs import Program, nth
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def child(mode: str) -> dict[str, list[str]]:
-    """Key → what was wrong, from a process of its own: the interpreter must be chosen before Triton is imported."""
+    """Key → what was wrong, from a process of its own: whether to interpret is settled when Triton is imported."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.composer.triton_child", mode], cwd=ROOT, env=env,
-                          capture_output=True, text=True, timeout=280)
+    if mode == "interpret":
+        env["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.composer.triton_child", mode],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {a["key"]: a["wrong"] for a in answers}
@@ -40,6 +48,11 @@ def interpreted() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_schedule_agrees_with_torch(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"case:{name}"] == []
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_every_schedule_agrees_with_torch_with_64_bit_offsets(interpreted: dict[str, list[str]], name: str) -> None:
+    assert interpreted[f"wide:{name}"] == []
 
 
 @pytest.mark.parametrize("name", SCALARS)
@@ -106,8 +119,11 @@ def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
 
 
 def test_a_cross_entropy_loads_its_target_instead_of_comparing_every_element() -> None:
-    kernel = kernel_of(lambda x, t: torch.nn.functional.cross_entropy(x, t, reduction="none"), rand(16, 256),
-                       torch.zeros(16, dtype=torch.int64))
+    kernel = kernel_of(
+        lambda x, t: torch.nn.functional.cross_entropy(x, t, reduction="none"),
+        rand(16, 256),
+        torch.zeros(16, dtype=torch.int64),
+    )
     text = renderer.render(kernel, renderer.default_schedule(kernel))
     assert text.count("tl.sum(") == 1 and text.count("tl.load(a0") == 2
 
@@ -124,14 +140,19 @@ def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_k
     schedule = renderer.default_schedule(kernel)
     assert schedule["kind"] == "split"
     lines = renderer.launch(kernel, schedule, ["x"], ["y"])
-    assert lines == [f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
-                     "run_k0_0(x, _k0_float32)", "run_k0_1(y, _k0_float32)"]
+    assert lines == [
+        f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
+        "run_k0_0(x, _k0_float32)",
+        "run_k0_1(y, _k0_float32)",
+    ]
 
 
 def test_helpers_appear_only_when_used() -> None:
     plain, tanh = kernel_of(lambda x: x + 1, rand(8, 8)), kernel_of(torch.tanh, rand(8, 8))
     assert "dvk_tanh" not in renderer.prelude([plain])
-    assert renderer.prelude([plain, tanh]).index("def dvk_expm1") < renderer.prelude([plain, tanh]).index("def dvk_tanh")
+    assert renderer.prelude([plain, tanh]).index("def dvk_expm1") < renderer.prelude([plain, tanh]).index(
+        "def dvk_tanh"
+    )
 
 
 def test_the_text_names_what_is_inside() -> None:

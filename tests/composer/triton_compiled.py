@@ -12,26 +12,40 @@ from dvk.composer import triton as renderer
 from dvk.composer.kernel import Kernel
 from tests.composer.triton_programs import HEADER, load
 
-POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float64": "*fp64", "int64": "*i64", "int32": "*i32",
-            "int16": "*i16", "int8": "*i8", "uint8": "*u8", "bool": "*i1"}
+POINTERS = {
+    "float32": "*fp32",
+    "float16": "*fp16",
+    "bfloat16": "*bf16",
+    "float64": "*fp64",
+    "int64": "*i64",
+    "int32": "*i32",
+    "int16": "*i16",
+    "int8": "*i8",
+    "uint8": "*u8",
+    "bool": "*i1",
+}
 
 
 def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any]]:
-    """The assembly texts of every function of the kernel, all pointers taken to be 16-byte aligned as torch allocates them."""
+    """The assembly texts of every function of the kernel; pointers are 16-byte aligned, as torch allocates them."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     functions, _ = renderer.functions(kernel, schedule)
     module = load(f"{HEADER}\n{renderer.prelude([kernel])}\n\n{renderer.render(kernel, schedule)}")
-    types = {**{f"a{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.inputs)},
-             **{f"o{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.outputs)}}
+    types = {
+        **{f"a{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.inputs)},
+        **{f"o{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.outputs)},
+    }
     found = []
     for function in functions:
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)
-        found.append(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": function.warps}).asm)
+        found.append(
+            triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": function.warps}).asm
+        )
     return found
 
 
@@ -42,7 +56,11 @@ def big(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] = {
     "pointwise": (lambda x, b: F.gelu(x + b), lambda: [big(1024, 2048), big(2048)], ".v4"),
     "pointwise_odd": (lambda x, b: F.silu(x + b), lambda: [big(1000, 1001), big(1001)], ".v4"),
-    "pointwise_half": (lambda x, y: torch.tanh(x) * y, lambda: [big(1024, 2048, dtype=torch.bfloat16) for _ in range(2)], ".v4"),
+    "pointwise_half": (
+        lambda x, y: torch.tanh(x) * y,
+        lambda: [big(1024, 2048, dtype=torch.bfloat16) for _ in range(2)],
+        ".v4",
+    ),
     "transpose": (lambda x, y: x.t() + y, lambda: [big(1024, 512), big(512, 1024)], ".v4"),
     "row": (lambda x, w: F.layer_norm(x, (2048,), w), lambda: [big(512, 2048), big(2048)], ".v4"),
     "rows_together": (lambda x: torch.softmax(x, -1), lambda: [big(8192, 64)], ".v4"),
@@ -50,6 +68,14 @@ VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] =
     "loss": (lambda x, y: ((x - y) ** 2).mean(), lambda: [big(512, 2048), big(512, 2048)], ".v4"),
     "cross_entropy": (F.cross_entropy, lambda: [big(256, 4096), torch.zeros(256, dtype=torch.int64)], ".v4"),
     "few_long_rows": (lambda x: torch.softmax(x, -1), lambda: [big(4, 65536)], ".v4"),
-    "mask_and_types": (lambda x, m: torch.amax(x.masked_fill(m, 0.0), 1), lambda: [big(64, 512, dtype=torch.float16), big(64, 512) > 0], ".v"),
-    "double_product": (lambda x: torch.prod(torch.expm1(x), 1) + torch.amin(x, 1), lambda: [big(64, 256, dtype=torch.float64)], ".v2"),
+    "mask_and_types": (
+        lambda x, m: torch.amax(x.masked_fill(m, 0.0), 1),
+        lambda: [big(64, 512, dtype=torch.float16), big(64, 512) > 0],
+        ".v",
+    ),
+    "double_product": (
+        lambda x: torch.prod(torch.expm1(x), 1) + torch.amin(x, 1),
+        lambda: [big(64, 256, dtype=torch.float64)],
+        ".v2",
+    ),
 }

@@ -53,11 +53,20 @@ class Program:
 
     def text(self, choose: Callable[[Kernel], dict[str, Any]]) -> str:
         kernels = self.kernels.values()
-        host = HostWriter(self.graph, self.prims, self.part, self.kernels,
-                          lambda k, i, o: renderer.launch(k, choose(k), i, o), False, self.device).program()
+        host = HostWriter(
+            self.graph,
+            self.prims,
+            self.part,
+            self.kernels,
+            lambda k, i, o: renderer.launch(k, choose(k), i, o),
+            False,
+            self.device,
+        ).program()
         body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
-        text = f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
+        text = (
+            f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
+        )
         return text.replace("dvk_strided(", "(lambda t, s: t)(")
 
     def run(self, choose: Callable[[Kernel], dict[str, Any]]) -> Any:
@@ -66,9 +75,11 @@ class Program:
 
 def nth(number: int) -> Callable[[Kernel], dict[str, Any]]:
     """Chooses every kernel's schedule of that number, or its last."""
+
     def choose(kernel: Kernel) -> dict[str, Any]:
         options = renderer.schedules(kernel)
         return options[min(number, len(options) - 1)]
+
     return choose
 
 

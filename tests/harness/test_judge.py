@@ -23,6 +23,7 @@ GOOD = [
     ("linear", "good/torch_linear"),
     ("infinite", "good/torch_infinite"),
     ("bfloat", "good/torch_bfloat"),
+    ("rounds", "good/torch_rounds_by_reciprocal"),  # another step at the few elements between two
 ]
 
 BAD = [
@@ -51,6 +52,7 @@ BAD = [
     ("infinite", "bad/infinite_as_large", "mismatch", "NaN or infinity differs"),
     ("infinite", "bad/infinite_as_nan", "mismatch", "NaN or infinity differs"),
     ("bfloat", "bad/bfloat_coarse", "mismatch", "off by more than"),
+    ("rounds", "bad/rounds_down", "mismatch", "off by more than"),
 ]
 
 
@@ -170,7 +172,8 @@ def test_triton_without_a_gpu_is_checked_and_untimed(name, status, quick):
     pytest.importorskip("triton")
     (verdict,) = judge(task("affine"), [candidate(name)], config=quick)
     if status is None:
-        assert verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR) and "no_such_function" in (verdict.error or "")
+        assert verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR), verdict.error
+        assert "no_such_function" in (verdict.error or "")
         return
     assert verdict.status.value == status, verdict.error
     assert verdict.timing is None

@@ -1,0 +1,58 @@
+"""The judge on a GPU: kernels are timed, a context that a candidate broke is not used again, TF32 is a class of its own."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from dvk import machine, tasks
+from dvk.harness import Pool, judge
+from dvk.records import Status
+from tests.harness.conftest import FILES, candidate
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU")]
+
+
+def gpu_task(name: str):
+    return tasks.load(str(FILES / f"{name}.py"), device="cuda")
+
+
+def test_triton_is_compiled_checked_and_timed(quick):
+    good, bad = judge(gpu_task("affine"), [candidate("good/triton_affine"), candidate("bad/triton_last_left_out")], config=quick)
+    assert good.status is Status.OK, good.error
+    assert good.timing is not None and 0.001 < good.timing.candidate_ms < 10
+    assert bad.status is Status.MISMATCH
+    assert "H100" in good.machine or "H200" in good.machine or good.machine
+
+
+def test_a_broken_context_ends_one_candidate_only(quick):
+    names = ["good/triton_affine", "evil/triton_out_of_bounds", "good/triton_affine"]
+    verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick, share_process=True)
+    assert [v.status.value for v in verdicts] == ["ok", "launch_error", "ok"], [v.error for v in verdicts]
+
+
+def test_compiler_errors_are_named(quick):
+    (verdict,) = judge(gpu_task("affine"), [candidate("bad/triton_does_not_compile")], config=quick)
+    assert verdict.status is Status.COMPILE_ERROR and "no_such_function" in (verdict.error or "")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_load_inline_candidates(quick):
+    quick = quick.model_copy(update={"judge": quick.judge.model_copy(update={"candidate_s": 200.0})})
+    limits = quick.limits.model_copy(update={"memory_bytes": 16 << 30})
+    (verdict,) = judge(gpu_task("affine"), [candidate("good/cuda_affine")], config=quick.model_copy(update={"limits": limits}))
+    assert verdict.status is Status.OK, verdict.error
+    assert verdict.timing is not None
+
+
+def test_convolutions_are_held_to_tf32(quick):
+    (verdict,) = judge(gpu_task("convolution"), [candidate("good/torch_convolution")], config=quick)
+    assert verdict.status is Status.OK, verdict.error
+    assert (verdict.precision, verdict.tolerance) == ("tf32", 2e-3)
+
+
+def test_many_share_one_gpu(quick):
+    task = gpu_task("affine")
+    found = dict(Pool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)]))
+    assert all(v.status is Status.OK and v.timing for v in found.values()), [v.error for v in found.values()]
