@@ -20,26 +20,40 @@ if TYPE_CHECKING:
 def command(
     reference: Annotated[str | None, typer.Argument(help="The reference: model.py, or model.py:Name.")] = None,
     candidates: Annotated[list[Path] | None, typer.Argument(help="Files that define ModelNew.")] = None,
-    batch: Annotated[Path | None, typer.Option(help='JSONL instead: {"reference": path, "candidate": path or "source": text} a line.')] = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help='JSONL instead: {"reference": path, "candidate": path or "source": text} a line.'),
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto (by what a candidate imports), triton, cuda or cpp.")] = "auto",
-    tier: Annotated[str, typer.Option(help="smoke (check only), search (brief timing) or claim (thorough).")] = "search",
+    tier: Annotated[
+        str, typer.Option(help="smoke (check only), search (brief timing) or claim (thorough).")
+    ] = "search",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".')] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".'),
+    ] = None,
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
-    """Say of each candidate whether it computes what the reference does, and how much faster; exit 1 unless all are ok."""
+    """Say of each candidate whether it computes what the reference does, and how fast; exit 1 unless all are ok."""
     if (batch is None) == (reference is None):
-        raise UsageError("give a reference and candidates, or --batch FILE" if reference is None else "--batch takes no other files",
-                         "dvk verify reference.py candidate.py, or dvk verify --batch jobs.jsonl")
+        raise UsageError(
+            "give a reference and candidates, or --batch FILE" if reference is None else "--batch takes no other files",
+            "dvk verify reference.py candidate.py, or dvk verify --batch jobs.jsonl",
+        )
     if batch is None and not candidates:
         raise UsageError("no candidate given", "dvk verify reference.py candidate.py [more candidates]")
     if tier not in ("smoke", "search", "claim"):
@@ -54,11 +68,24 @@ def command(
         jobs, name = jobs_of_batch(batch), batch.stem
     else:
         assert reference is not None
-        jobs, name = jobs_of(reference, candidates or []), reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
+        jobs = jobs_of(reference, candidates or [])
+        name = reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
     request = Request(
-        jobs=jobs, name=name, backend=backend, device=device, tier=tier,  # type: ignore[arg-type]
-        baselines=tuple(b for b in baseline or () if b != "eager"), workers=workers, inputs=tuple(inputs or ()), init=tuple(init or ()),
-        eval_mode=eval_mode, dtype=dtype, out=out, resume=resume, argv=tuple(sys.argv))
+        jobs=jobs,
+        name=name,
+        backend=backend,
+        device=device,  # type: ignore[arg-type]  # checked above, as is the tier
+        tier=tier,  # type: ignore[arg-type]
+        baselines=tuple(b for b in baseline or () if b != "eager"),
+        workers=workers,
+        inputs=tuple(inputs or ()),
+        init=tuple(init or ()),
+        eval_mode=eval_mode,
+        dtype=dtype,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
+    )
     rows, folder = verify(request, configuration.load(config, settings or []), progress=_progress)
     print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
     if as_json:
@@ -98,6 +125,10 @@ def _table(rows: list[Row]) -> Table:
         speedup = f"{timing.speedup.value:.2f} [{timing.speedup.lo:.2f}, {timing.speedup.hi:.2f}]" if timing else "-"
         over = [f"{timing.baselines[n].value:.2f}" if timing and n in timing.baselines else "-" for n in names]
         times = f"{timing.reference_ms:.3g} → {timing.candidate_ms:.3g}" if timing else "-"
-        worst = f"{verdict.worst_error:.0e} of {verdict.tolerance:.0e}" if verdict.worst_error is not None and verdict.tolerance else "-"
+        worst = (
+            f"{verdict.worst_error:.0e} of {verdict.tolerance:.0e}"
+            if verdict.worst_error is not None and verdict.tolerance
+            else "-"
+        )
         table.add_row(row.job.label, verdict.status.value, speedup, *over, times, worst)
     return table

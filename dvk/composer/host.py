@@ -230,6 +230,8 @@ class HostWriter:
         args = [self._literal(a) for a in node.args]
         if node.op == "getitem":
             return f"{args[0]}[{args[1]}]"
+        if node.op == "restrided":
+            return f"dvk_strided({args[0]}, {node.strides!r})"
         if node.op == "derived":
             key = self._maker(node.kwargs["make"])
             sources = ", ".join(args) + ("," if len(args) == 1 else "")

@@ -180,14 +180,14 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
     from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
-    pinned = _mutated(graph)
+    kept = pinned(graph)
     for node in graph.nodes:
         if node.op in ("input", "param", "buffer", "const"):
             state.values[node.name] = state.number(node) or state.source(node)
             continue
         known = RULES.get(node.op.split(".")[1] if node.op.startswith("aten.") else node.op)
         lowered = None
-        if known is not None and node.name not in pinned and allow(node):
+        if known is not None and node.name not in kept and allow(node):
             try:
                 lowered = known(state, node, state.decode(list(node.args)), {k: state.decode(v) for k, v in node.kwargs.items()})
             except Declined:
@@ -204,7 +204,7 @@ def _read_parts(graph: Graph) -> dict[str, set[int]]:
     return parts
 
 
-def _mutated(graph: Graph) -> set[str]:
+def pinned(graph: Graph) -> set[str]:
     """Names of operators that must stay PyTorch calls in program order because something is written in place.
 
     Capture renames in-place operations on fresh values; what is left mutates an input, a buffer or
@@ -219,15 +219,15 @@ def _mutated(graph: Graph) -> set[str]:
                 touched.add(name)
                 if name in producers and is_view(producers[name]):
                     walk_refs(producers[name].args, pending.append)
-    pinned: set[str] = set()
+    found: set[str] = set()
     for node in graph.nodes:
         reads: set[str] = set()
         walk_refs((list(node.args), node.kwargs), reads.add)
         if reads & touched or node.name in touched:
-            pinned.add(node.name)
+            found.add(node.name)
             if is_view(node) or writes_in_place(node):
                 touched.add(node.name)
-    return pinned
+    return found
 
 
 def written(node: Node) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from dvk.composer import triton_math
 from dvk.composer.kernel import Kernel
+from dvk.composer.triton_forms import looped, persistent, pointwise
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
-from dvk.composer.triton_write import Function, looped, persistent, pointwise
+from dvk.composer.triton_write import Function
 
 __all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
 

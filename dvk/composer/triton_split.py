@@ -14,9 +14,10 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Kernel, Store
+from dvk.composer.triton_forms import row_pass
 from dvk.composer.triton_online import VariancePair
 from dvk.composer.triton_tile import Axis, power
-from dvk.composer.triton_write import Function, Writer, row_pass
+from dvk.composer.triton_write import Function, Writer
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,16 @@ class Attempt:
         lane: context manager that holds the device, for a measurement (True) or for other work.
     """
 
-    def __init__(self, task: Task, cases: Cases, settings: Judge, tier: str, untimed: str | None, say: Say,
-                 lane: Callable[[bool], AbstractContextManager[None]]):
+    def __init__(
+        self,
+        task: Task,
+        cases: Cases,
+        settings: Judge,
+        tier: str,
+        untimed: str | None,
+        say: Say,
+        lane: Callable[[bool], AbstractContextManager[None]],
+    ):
         self.task, self.cases, self.settings, self.tier, self.untimed = task, cases, settings, tier, untimed
         self.say, self.lane = say, lane
         self.checked: list[Case] = []
@@ -74,7 +82,11 @@ class Attempt:
                 stage = "check"
                 self.say("check")
                 for number in range(len(self.cases)):
-                    if self.untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
+                    if (
+                        self.untimed
+                        and self.checked
+                        and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s
+                    ):
                         break
                     self._check(model, initial, number)
                 self._weights_kept(model)
@@ -96,9 +108,14 @@ class Attempt:
         reached = bool(self.checked) or status is Status.MISMATCH
         worst = self.worst if self.worst == self.worst and self.worst != float("inf") else None
         return {
-            "status": status.value, "stage": stage, "precision": self.task.precision if reached else None,
-            "tolerance": self.tolerance if reached else None, "worst_error": worst if reached else None,
-            "num_checks": len(self.checked), "shapes": list(dict.fromkeys(case.text for case in self.checked)), **more,
+            "status": status.value,
+            "stage": stage,
+            "precision": self.task.precision if reached else None,
+            "tolerance": self.tolerance if reached else None,
+            "worst_error": worst if reached else None,
+            "num_checks": len(self.checked),
+            "shapes": list(dict.fromkeys(case.text for case in self.checked)),
+            **more,
         }
 
     # ------------------------------------------------------------ check
@@ -132,7 +149,7 @@ class Attempt:
                 raise Wrong(f"{difference.text} ({case.text}){self._excuse(leaf)}", difference.error)
 
     def _on_edges(self, difference: compare.Difference, num_elements: int, case: Case, number: int) -> bool:
-        """Only so many elements are off, and only so far, as jump in the float64 module under one rounding of the inputs."""
+        """Only so many elements are off, and only so far, as jump in float64 under one rounding of the inputs."""
         if not 0 <= difference.count <= max(8, FEW * num_elements):
             return False
         found = self.cases.jumps(case)
@@ -164,7 +181,10 @@ class Attempt:
             rms = max(float(want.double().square().mean().sqrt()), 1e-30)
             ratio = compare.worst_ratio(mine, want, rms, self.cases.range.ceiling)
             if not ratio <= 1:
-                raise Wrong(f"the buffer `{name}` differs after the call by {ratio * self.cases.range.ceiling:.1e} of its scale ({case.text})")
+                raise Wrong(
+                    f"the buffer `{name}` differs after the call by {ratio * self.cases.range.ceiling:.1e} of scale "
+                    f"({case.text})"
+                )
 
     def _weights_kept(self, model: nn.Module) -> None:
         """Both arms must still have the weights they were given."""
@@ -178,8 +198,13 @@ class Attempt:
 
     # ------------------------------------------------------------ time
 
-    def _time(self, model: nn.Module, initial: dict[str, torch.Tensor], baselines: Mapping[str, timing.Arm],
-              clock: timing.Clock) -> Timing:
+    def _time(
+        self,
+        model: nn.Module,
+        initial: dict[str, torch.Tensor],
+        baselines: Mapping[str, timing.Arm],
+        clock: timing.Clock,
+    ) -> Timing:
         case = self.cases.get(0)
         claim = self.tier == "claim"
         reference = self.cases.built.model
@@ -192,10 +217,13 @@ class Attempt:
         with self.lane(True):
             self.say("time")
             samples = timing.measure(
-                arms, clock, warmup_s=self.settings.warmup_s,
+                arms,
+                clock,
+                warmup_s=self.settings.warmup_s,
                 limit_s=self.settings.claim_s * (1 + len(baselines)) if claim else self.settings.search_s,
                 max_rounds=self.settings.claim_pairs if claim else self.settings.search_pairs,
-                early=None if claim else ("reference", "candidate"))
+                early=None if claim else ("reference", "candidate"),
+            )
         # A kernel that is honest for its first calls only, or wrote where it should not have, shows here.
         put_buffers(reference, self.cases.initial)
         self.say("check")
@@ -205,11 +233,14 @@ class Attempt:
         ms = samples.ms
         ours = ms["candidate"]
         return Timing(
-            candidate_ms=_median(ours), reference_ms=_median(ms["reference"]),
+            candidate_ms=_median(ours),
+            reference_ms=_median(ms["reference"]),
             speedup=ratio_interval(ms["reference"], ours, self.settings.num_bootstrap),
             baselines={name: ratio_interval(ms[name], ours, self.settings.num_bootstrap) for name in baselines},
             baselines_ms={name: _median(ms[name]) for name in baselines},
-            num_pairs=len(ours), seconds=samples.seconds)
+            num_pairs=len(ours),
+            seconds=samples.seconds,
+        )
 
 
 def forget(before: set[str]) -> None:
@@ -241,10 +272,13 @@ def _by_a_compiler(error: BaseException) -> bool:
     seen: BaseException | None = error
     while seen is not None:
         kind = type(seen)
-        if kind.__module__.startswith("triton.compiler") or kind.__name__ in ("CompilationError", "CalledProcessError", "PTXASError"):
+        if kind.__module__.startswith("triton.compiler") or kind.__name__ in (
+            "CompilationError",
+            "CalledProcessError",
+            "PTXASError",
+        ):
             return True
         if "Error building extension" in str(seen):
             return True
         seen = seen.__cause__ or seen.__context__
     return False
-

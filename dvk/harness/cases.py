@@ -103,7 +103,9 @@ class Cases:
         self.initial = buffers_of(built.model)
         weights = [*built.model.parameters(), *built.model.buffers()]
         self.weight_bytes = _bytes(weights)
-        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*built.task.inputs, *built.task.outputs)}
+        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {
+            s.dtype for s in (*built.task.inputs, *built.task.outputs)
+        }
         self.range: Range = admitted(built.task.precision, dtypes)
         self._kept: dict[int, Case] = {}
         self._kept_bytes = 0
@@ -119,7 +121,8 @@ class Cases:
             return self._kept[number]
         case = self._make(*self.plan[number])
         size = _bytes([*case.inputs, *case.kept]) + sum(
-            _bytes([t for t in (e.same, e.truth) if isinstance(t, torch.Tensor)]) for e in case.expected)
+            _bytes([t for t in (e.same, e.truth) if isinstance(t, torch.Tensor)]) for e in case.expected
+        )
         if self._kept_bytes + size <= KEEP_BYTES[self.built.task.device]:
             self._kept[number] = case
             self._kept_bytes += size
@@ -146,8 +149,10 @@ class Cases:
         leaves, spec = pytree.tree_flatten(output)
         truths = self._truth(args, kwargs, seed, leaves, spec)
         names = iter([n for n, _ in named_tensors(output)])
-        expected = [self._expect(next(names) if isinstance(leaf, torch.Tensor) else "output", leaf, truth)
-                    for leaf, truth in zip(leaves, truths, strict=True)]
+        expected = [
+            self._expect(next(names) if isinstance(leaf, torch.Tensor) else "output", leaf, truth)
+            for leaf, truth in zip(leaves, truths, strict=True)
+        ]
         return Case(variant, seed, args, kwargs, kept, spec, expected, after)
 
     def _expect(self, name: str, leaf: Any, truth: torch.Tensor | None) -> Expected:
@@ -200,7 +205,11 @@ class Cases:
             if moved is None:
                 return []
             for i, (still, other, want) in enumerate(zip(base, moved, case.expected, strict=True)):
-                if not isinstance(still, torch.Tensor) or not isinstance(other, torch.Tensor) or still.shape != other.shape:
+                if (
+                    not isinstance(still, torch.Tensor)
+                    or not isinstance(other, torch.Tensor)
+                    or still.shape != other.shape
+                ):
                     continue
                 if still.is_floating_point():
                     error = (other - still).abs() / (still.abs() + want.rms)
@@ -211,18 +220,28 @@ class Cases:
                 found[i] = Jumps(found[i].count + int(jumped.sum()), max(found[i].size, size))
         return found
 
-    def _truth(self, args: list[Any], kwargs: dict[str, Any], seed: int, leaves: list[Any],
-               spec: pytree.TreeSpec) -> list[torch.Tensor | None]:
+    def _truth(
+        self, args: list[Any], kwargs: dict[str, Any], seed: int, leaves: list[Any], spec: pytree.TreeSpec
+    ) -> list[torch.Tensor | None]:
         tensors = [*_tensors(leaves), *[t for _, t in named_tensors((args, kwargs))]]
         found = None
         if self.weight_bytes + _bytes(tensors) <= TRUTH_BYTES[self.built.task.device]:
             found = self._wide_outputs(args, kwargs, seed, spec)
         if found is None:
             return [None] * len(leaves)
-        return [t if isinstance(t, torch.Tensor) and isinstance(leaf, torch.Tensor) and t.shape == leaf.shape
-                and t.dtype in (torch.float64, torch.complex128) else None for t, leaf in zip(found, leaves, strict=True)]
+        return [
+            t
+            if isinstance(t, torch.Tensor)
+            and isinstance(leaf, torch.Tensor)
+            and t.shape == leaf.shape
+            and t.dtype in (torch.float64, torch.complex128)
+            else None
+            for t, leaf in zip(found, leaves, strict=True)
+        ]
 
-    def _wide_outputs(self, args: list[Any], kwargs: dict[str, Any], seed: int, spec: pytree.TreeSpec) -> list[Any] | None:
+    def _wide_outputs(
+        self, args: list[Any], kwargs: dict[str, Any], seed: int, spec: pytree.TreeSpec
+    ) -> list[Any] | None:
         try:
             model = self._double_model()
             if model is None:
@@ -265,7 +284,7 @@ def put_buffers(model: nn.Module, values: Buffers) -> None:
 def plan(task: Task, tier: str, num_seeds: int, base: int) -> list[tuple[str, int]]:
     """(variant, seed) of the input sets of a tier: the native shape first, under `num_seeds` seeds.
 
-    Other shapes come under one seed each: two of them below the claim tier, all of them, as often as the native one, at it.
+    Other shapes come under one seed each and two at most; at the claim tier all of them, as often as the native one.
     """
     others = [variant.name for variant in task.shape_variants]
     if tier == "claim":

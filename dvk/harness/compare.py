@@ -30,7 +30,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Difference:
-    """Why an output is wrong: how far off it is (nan where that has no size), and at how many elements (-1: not counted)."""
+    """Why an output is wrong, how far off it is (nan where that has no size), at how many elements (-1: unknown)."""
 
     text: str
     error: float = float("nan")
@@ -62,7 +62,9 @@ def values(got: torch.Tensor, want: Expected) -> tuple[float, Difference | None]
     if not (got.is_floating_point() or got.is_complex()):
         if torch.equal(got, want.same):
             return 0.0, None
-        return float("nan"), Difference(f"`{want.name}`: {_unequal(got, want.same)}", float("inf"), int((got != want.same).sum()))
+        return float("nan"), Difference(
+            f"`{want.name}`: {_unequal(got, want.same)}", float("inf"), int((got != want.same).sum())
+        )
     same, truth = want.same, want.truth
     if got.is_complex():
         got, same = torch.view_as_real(got.resolve_conj()), torch.view_as_real(same.resolve_conj())
@@ -118,8 +120,12 @@ def _outline(value: Any, spec: pytree.TreeSpec) -> str:
 
 
 def _outside(got: torch.Tensor, want: torch.Tensor) -> str | None:
-    pairs = [("dtype", got.dtype, want.dtype), ("shape", tuple(got.shape), tuple(want.shape)), ("device", got.device, want.device),
-             ("layout", got.layout, want.layout)]
+    pairs = [
+        ("dtype", got.dtype, want.dtype),
+        ("shape", tuple(got.shape), tuple(want.shape)),
+        ("device", got.device, want.device),
+        ("layout", got.layout, want.layout),
+    ]
     for what, mine, theirs in pairs:
         if mine != theirs:
             return f"{what} {mine} instead of {theirs}"
@@ -139,8 +145,10 @@ def _special(got: torch.Tensor, want: torch.Tensor, name: str) -> Difference | N
 def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
     wrong = (got != want).reshape(-1)
     first = int(wrong.to(torch.uint8).argmax())
-    return (f"{int(wrong.sum())} of {want.numel()} elements differ, first at {_index(first, want.shape)}: "
-            f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}")
+    return (
+        f"{int(wrong.sum())} of {want.numel()} elements differ, first at {_index(first, want.shape)}: "
+        f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}"
+    )
 
 
 def _difference(got: torch.Tensor, truth: torch.Tensor | None, same: torch.Tensor, want: Expected) -> Difference:
@@ -156,8 +164,11 @@ def _difference(got: torch.Tensor, truth: torch.Tensor | None, same: torch.Tenso
     first, count = int(error.argmax()), int((error > want.tolerance).sum())
     # Where infinities were set aside, positions have shifted and are not named.
     place = f" at {_index(first, want.same.shape)}" if got.shape == want.same.shape else ""
-    text = (f"`{want.name}`: {count:,} of {mine.numel():,} elements are off by more than {want.tolerance:.1e} of scale, worst{place}: "
-            f"{mine[first].item():.6g} instead of {same.reshape(-1)[first].item():.6g} (rms {want.rms:.3g})")
+    text = (
+        f"`{want.name}`: {count:,} of {mine.numel():,} elements are off by more than {want.tolerance:.1e} of scale, "
+        f"worst{place}: "
+        f"{mine[first].item():.6g} instead of {same.reshape(-1)[first].item():.6g} (rms {want.rms:.3g})"
+    )
     return Difference(text, float(error[first]), count)
 
 

@@ -48,8 +48,8 @@ def judge(
         baselines: `compile` adds torch.compile of the reference, timed in the same rounds.
         config: limits and judge settings.
         on_verdict: called with position and verdict as each is known.
-        share_process: one process judges all in turn, for ranking candidates that trust each other; the search tier then
-            checks one seed a shape. Else a fresh process each.
+        share_process: one process judges all in turn, for ranking candidates that trust each other; the search tier
+            then checks one seed a shape. Else a fresh process each.
         deadline: on time.monotonic's clock; candidates not finished by then are missing from the end of the list.
 
     Raises:
@@ -86,7 +86,9 @@ def _environment(task: Task, candidate: Candidate) -> dict[str, str]:
 class _Worker:
     """One sandboxed session with its reference, started when the first candidate needs it."""
 
-    def __init__(self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, env: dict[str, str], brief: bool):
+    def __init__(
+        self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, env: dict[str, str], brief: bool
+    ):
         self.task, self.tier, self.baselines, self.config, self.env = task, tier, tuple(baselines), config, env
         self.brief = brief
         self.session: Session | None = None
@@ -132,8 +134,16 @@ class _Worker:
         # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
         lasting = Limits.model_validate({**limits.model_dump(), "wall_s": 24 * 3600.0})
         self.session = Session(WORKER, lasting, env=self.env)
-        self.session.send({"task": self.task.model_dump(mode="json"), "tier": self.tier, "judge": self.config.judge.model_dump(),
-                           "baselines": list(self.baselines), "seed": secrets.randbits(31), "brief": self.brief})
+        self.session.send(
+            {
+                "task": self.task.model_dump(mode="json"),
+                "tier": self.tier,
+                "judge": self.config.judge.model_dump(),
+                "baselines": list(self.baselines),
+                "seed": secrets.randbits(31),
+                "brief": self.brief,
+            }
+        )
         answer = self._await("ready", limits.wall_s, deadline)
         if isinstance(answer, Message) and "broken" in answer.value:
             self.broken, self.spent = str(answer.value["broken"]), False
@@ -176,7 +186,9 @@ class _Worker:
         if death.reason == "timeout":
             status, text = Status.TIMEOUT, f"it took longer than {settings.candidate_s:g} s"
         elif death.reason == "memory":
-            text = f"out of memory: its processes used more than {limits.memory_bytes / 2**30:.1f} GiB, or all there was"
+            text = (
+                f"out of memory: its processes used more than {limits.memory_bytes / 2**30:.1f} GiB, or all there was"
+            )
         elif death.reason == "processes":
             text = f"it started more than {limits.num_processes} processes and threads"
         elif death.reason.startswith("signal"):
@@ -186,10 +198,16 @@ class _Worker:
         return {"status": status.value, "stage": stage, "error": text}
 
     def _verdict(self, began: float, findings: dict[str, Any], log: str) -> Verdict:
-        return Verdict.model_validate({**findings, "tier": self.tier, "machine": machine.fingerprint(self.task.device),
-                                       "seconds": round(time.monotonic() - began, 4), "log": log})
+        return Verdict.model_validate(
+            {
+                **findings,
+                "tier": self.tier,
+                "machine": machine.fingerprint(self.task.device),
+                "seconds": round(time.monotonic() - began, 4),
+                "log": log,
+            }
+        )
 
 
 def _passed(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
-

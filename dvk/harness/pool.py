@@ -27,8 +27,9 @@ class Pool:
         self.workers = max(1, workers)
         self.config = config
 
-    def map(self, jobs: Iterable[tuple[Task, Candidate]], *, tier: Tier = "search",
-            baselines: Sequence[str] = ()) -> Iterator[tuple[int, Verdict]]:
+    def map(
+        self, jobs: Iterable[tuple[Task, Candidate]], *, tier: Tier = "search", baselines: Sequence[str] = ()
+    ) -> Iterator[tuple[int, Verdict]]:
         """(position of the job, verdict) as each ends; jobs are drawn as workers get free.
 
         Raises:

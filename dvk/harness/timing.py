@@ -77,8 +77,15 @@ class Clock:
         return max(elapsed, 1e-6)
 
 
-def measure(arms: Mapping[str, Arm], clock: Clock, *, warmup_s: float, limit_s: float, max_rounds: int,
-            early: tuple[str, str] | None = None) -> Samples:
+def measure(
+    arms: Mapping[str, Arm],
+    clock: Clock,
+    *,
+    warmup_s: float,
+    limit_s: float,
+    max_rounds: int,
+    early: tuple[str, str] | None = None,
+) -> Samples:
     """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
 
     Args:

@@ -116,7 +116,7 @@ class _Session:
 
 
 def _settle() -> None:
-    """Folders of this session's own for what compilers write, so that sessions neither wait for nor find each other's."""
+    """Folders of this session's own for what compilers write: sessions neither wait for nor find each other's."""
     private = tempfile.gettempdir()
     os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(private, "torch_extensions")
     # torch.compile's own cache pays across sessions: the same reference is compiled in each.

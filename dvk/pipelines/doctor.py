@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -92,12 +93,13 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
 
 def _compiler() -> dict[str, Any]:
     """The C++ compiler: its path, version, and whether OpenMP kernels compile and run."""
-    path = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
-    if path is None:
+    command = shlex.split(os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or "")
+    if not command:
         return {"path": None, "version": None, "works": False, "error": "no C++ compiler found"}
     with tempfile.TemporaryDirectory(prefix="dvk-doctor-") as folder:
-        answer = _probe("cpp", {"folder": folder, "compiler": path})
-    return {"path": path, "version": _first_line([path, "-dumpfullversion"]), **answer}
+        answer = _probe("cpp", {"folder": folder, "compiler": command})
+    version = _first_line([*command, "-dumpfullversion"]) or _first_line([*command, "-dumpversion"])  # clang
+    return {"path": shlex.join(command), "version": version, **answer}
 
 
 def _nvcc() -> dict[str, Any] | None:

@@ -124,6 +124,7 @@ class Session:
             self.captured = capture(self.task, self.config.limits)
             self.skills = retrieve(self.captured.graph, self.request.library, self.config)
             live.stage("searching")
+            self.began = time.monotonic() - self.elapsed_before
             problem = search.Problem(self.task, self.captured, self.backend, self.skills, self.config)
             proposals = strategy(problem)
             batch = next(proposals, None)
@@ -154,6 +155,9 @@ class Session:
             if position + 1 < len(missing):
                 live.trying(batch[missing[position + 1]].title)
 
+        if not self.turns:
+            # However small the budget, the first candidate is worth a verdict.
+            left = max(left, self.config.judge.candidate_s)
         live.trying(batch[missing[0]].title)
         harness.judge(self.task, [batch[i] for i in missing], tier="search", config=self.config, on_verdict=record,
                       share_process=True, deadline=time.monotonic() + left)

@@ -35,14 +35,19 @@ extern "C" int probe(float* x, long n) {
 
 
 def cpp(channel: Channel) -> None:
-    """Compile a tiny OpenMP kernel in `folder` with `compiler`, load it, run it, check it."""
+    """Compile a tiny OpenMP kernel in `folder` with the words of `compiler`, load it, run it, check it."""
     request = channel.receive() or {}
-    folder, compiler = Path(request["folder"]), request["compiler"]
+    folder, compiler = Path(request["folder"]), list(request["compiler"])
     source, library = folder / "probe.cpp", folder / "probe.so"
     source.write_text(CPP_SOURCE)
     flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
     start = time.perf_counter()
-    done = subprocess.run([compiler, *flags, str(source), "-o", str(library)], capture_output=True, text=True)
+    command = [*compiler, *flags, str(source), "-o", str(library)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:  # $CXX names nothing
+        channel.send({"works": False, "error": f"{compiler[0]}: {error.strerror}"})
+        return
     compile_s = time.perf_counter() - start
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]

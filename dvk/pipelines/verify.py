@@ -69,14 +69,32 @@ class Row:
         """The object `--json` prints; keys only grow."""
         v, t = self.verdict, self.verdict.timing
         return {
-            "candidate": self.job.label, "reference": self.job.reference, "status": v.status.value,
-            "speedup": t.speedup.value if t else None, "speedup_lo": t.speedup.lo if t else None,
-            "speedup_hi": t.speedup.hi if t else None, "error": v.error, "backend": self.backend, "tier": v.tier, "stage": v.stage,
-            "reference_ms": t.reference_ms if t else None, "candidate_ms": t.candidate_ms if t else None,
-            "baselines": {name: {"ms": t.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi}
-                          for name, s in t.baselines.items()} if t else {},
-            "precision": v.precision, "tolerance": v.tolerance, "worst_error": v.worst_error, "num_checks": v.num_checks,
-            "shapes": list(v.shapes), "untimed_reason": v.untimed_reason, "machine": v.machine, "seconds": v.seconds,
+            "candidate": self.job.label,
+            "reference": self.job.reference,
+            "status": v.status.value,
+            "speedup": t.speedup.value if t else None,
+            "speedup_lo": t.speedup.lo if t else None,
+            "speedup_hi": t.speedup.hi if t else None,
+            "error": v.error,
+            "backend": self.backend,
+            "tier": v.tier,
+            "stage": v.stage,
+            "reference_ms": t.reference_ms if t else None,
+            "candidate_ms": t.candidate_ms if t else None,
+            "baselines": {
+                name: {"ms": t.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi}
+                for name, s in t.baselines.items()
+            }
+            if t
+            else {},
+            "precision": v.precision,
+            "tolerance": v.tolerance,
+            "worst_error": v.worst_error,
+            "num_checks": v.num_checks,
+            "shapes": list(v.shapes),
+            "untimed_reason": v.untimed_reason,
+            "machine": v.machine,
+            "seconds": v.seconds,
         }
 
 
@@ -95,11 +113,20 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
     """
     _check(request)
     placed = [_place(job, request) for job in request.jobs]
-    with RunFolder.open(request.out, command="verify", name=request.name, argv=request.argv, config=config,
-                        resume=request.resume) as run:
-        known = {} if not request.resume else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
-        keys = [_key(request, job, candidate, device) for job, (candidate, device) in zip(request.jobs, placed, strict=True)]
-        rows: dict[int, Row] = {i: Row(request.jobs[i], placed[i][0].backend, known[key]) for i, key in enumerate(keys) if key in known}
+    with RunFolder.open(
+        request.out, command="verify", name=request.name, argv=request.argv, config=config, resume=request.resume
+    ) as run:
+        known = (
+            {}
+            if not request.resume
+            else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
+        )
+        keys = [
+            _key(request, job, candidate, device) for job, (candidate, device) in zip(request.jobs, placed, strict=True)
+        ]
+        rows: dict[int, Row] = {
+            i: Row(request.jobs[i], placed[i][0].backend, known[key]) for i, key in enumerate(keys) if key in known
+        }
         missing = [i for i in range(len(request.jobs)) if i not in rows]
         loaded = _load(request, [(i, *placed[i]) for i in missing], config)
 
@@ -111,8 +138,16 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         for position, verdict in pool.map(work(), tier=request.tier, baselines=request.baselines):
             i = missing[position]
             rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
-            run.append(VERDICTS, {"key": keys[i], "reference": request.jobs[i].reference, "candidate": request.jobs[i].label,
-                                  "backend": placed[i][0].backend, "verdict": verdict.model_dump(mode="json")})
+            run.append(
+                VERDICTS,
+                {
+                    "key": keys[i],
+                    "reference": request.jobs[i].reference,
+                    "candidate": request.jobs[i].label,
+                    "backend": placed[i][0].backend,
+                    "verdict": verdict.model_dump(mode="json"),
+                },
+            )
             if progress is not None:
                 progress(len(rows), len(request.jobs), rows[i])
         if not run.finished:
@@ -126,6 +161,7 @@ def all_ok(rows: Sequence[Row]) -> bool:
 
 
 # ---------------------------------------------------------------- jobs
+
 
 def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[Job, ...]:
     """One job a candidate file.
@@ -156,7 +192,9 @@ def jobs_of_batch(path: Path) -> tuple[Job, ...]:
         if not isinstance(entry, dict) or not isinstance(entry.get("reference"), str):
             raise UsageError(f"{where} has no reference", 'write {"reference": "model.py", "candidate": "new.py"}')
         if unknown := set(entry) - {"reference", "candidate", "source", "name"}:
-            raise UsageError(f"{where} has the unknown key `{sorted(unknown)[0]}`", "use reference, candidate or source, and name")
+            raise UsageError(
+                f"{where} has the unknown key `{sorted(unknown)[0]}`", "use reference, candidate or source, and name"
+            )
         texts = [key for key in ("candidate", "source") if isinstance(entry.get(key), str)]
         if len(texts) != 1:
             raise UsageError(f"{where} needs either candidate (a path) or source (a text)", "give exactly one of them")
@@ -180,11 +218,14 @@ def _read(path: Path, what: str) -> str:
 
 # ---------------------------------------------------------------- where each runs
 
+
 def _check(request: Request) -> None:
     if not request.jobs:
         raise UsageError("nothing to verify", "name at least one candidate file")
     if request.backend not in ("auto", *backends.BACKENDS):
-        raise UsageError(f"unknown backend: `{request.backend}`", f"choose auto, {', '.join(sorted(backends.BACKENDS))}")
+        raise UsageError(
+            f"unknown backend: `{request.backend}`", f"choose auto, {', '.join(sorted(backends.BACKENDS))}"
+        )
     if unknown := [name for name in request.baselines if name not in BASELINES]:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile; eager is always timed")
     if request.backend != "auto":
@@ -213,10 +254,22 @@ def _place(job: Job, request: Request) -> tuple[Candidate, Device]:
     return Candidate(source=job.source, backend=backend, proposer="user", title=job.label), device
 
 
-def _load(request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config) -> dict[tuple[str, Device], Task]:
+def _load(
+    request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config
+) -> dict[tuple[str, Device], Task]:
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
-    return {(reference, device): tasks.load(reference, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode,
-                                            dtype=request.dtype, device=device, limits=config.limits) for reference, device in wanted}
+    return {
+        (reference, device): tasks.load(
+            reference,
+            inputs=request.inputs,
+            init=request.init,
+            eval_mode=request.eval_mode,
+            dtype=request.dtype,
+            device=device,
+            limits=config.limits,
+        )
+        for reference, device in wanted
+    }
 
 
 def _workers(request: Request, num_jobs: int) -> int:
@@ -228,5 +281,17 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> st
     """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
     before, _, _ = job.reference.rpartition(":")
     file = Path(before if before.endswith(".py") else job.reference)
-    return content_hash(_read(file, "reference"), job.reference, candidate.id, candidate.backend, device, request.tier,
-                        *request.baselines, "inputs", *request.inputs, "init", *request.init, f"{request.eval_mode} {request.dtype}")
+    return content_hash(
+        _read(file, "reference"),
+        job.reference,
+        candidate.id,
+        candidate.backend,
+        device,
+        request.tier,
+        *request.baselines,
+        "inputs",
+        *request.inputs,
+        "init",
+        *request.init,
+        f"{request.eval_mode} {request.dtype}",
+    )

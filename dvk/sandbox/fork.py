@@ -35,8 +35,7 @@ def become_warden(request: dict[str, Any], control: int, protocol: int) -> NoRet
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     log_read, log_write = os.pipe()
     own = os.getpid()
-    # More than the limit, so that the warden sees it passed and can name it before a fork fails.
-    group = pidscgroup.create(2 * request["num_processes"])
+    group = pidscgroup.create(request["num_processes"])
     pid = os.fork()
     if pid == 0:
         _become_child(request, own, protocol, log_write, [control, log_read], group)

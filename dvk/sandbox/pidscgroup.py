@@ -12,6 +12,7 @@ import os
 def create(num_tasks: int) -> str | None:
     """Path of a group that holds at most `num_tasks` processes and threads; None where we may not make one."""
     for parent in _own_groups():
+        _sweep(parent)
         group = f"{parent}/dvk-{os.getpid()}"
         try:
             os.mkdir(group)
@@ -28,12 +29,33 @@ def join(group: str) -> None:
     _write(f"{group}/cgroup.procs", os.getpid())  # may be refused (version 2's inner groups): the polling remains
 
 
+def refused(group: str) -> bool:
+    """The kernel has refused a fork in this group for its limit."""
+    try:
+        with open(f"{group}/pids.events", "rb") as file:
+            return not file.read().startswith(b"max 0")
+    except OSError:
+        return False
+
+
 def remove(group: str) -> None:
     """Delete the group, once it is empty."""
     try:
         os.rmdir(group)
     except OSError:
         pass
+
+
+def _sweep(parent: str) -> None:
+    """Remove what killed wardens left; a group with processes in it stays."""
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return
+    for name in names:
+        owner = name.removeprefix("dvk-")
+        if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            remove(f"{parent}/{name}")
 
 
 def _write(path: str, value: int) -> bool:

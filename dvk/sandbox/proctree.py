@@ -59,7 +59,7 @@ def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
     Args:
         root: a process id.
         inherited_bytes: what `root` shared with the zygote at its start, and so does every process forked from it that
-            did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for every fork in progress.
+            did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for forks in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
     memory = tasks = 0

@@ -35,7 +35,7 @@ class Death:
     """The child is gone."""
 
     reason: str
-    """`timeout`, `memory`, `processes`, `signal SIGSEGV`, `exit 3`, `garbled` (wrote nonsense to the protocol) or `closed`."""
+    """`timeout`, `memory`, `processes`, `signal SIGSEGV`, `exit 3`, `garbled` (not our protocol) or `closed`."""
     log: str
     """The kept tail of what it printed."""
 
@@ -161,7 +161,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _last_words(self) -> dict[str, Any] | None:
@@ -226,7 +228,12 @@ def _total_memory_bytes() -> int:
 
 
 def call(
-    target: str, request: dict[str, Any], limits: Limits, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    target: str,
+    request: dict[str, Any],
+    limits: Limits,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> Message | Death:
     """One request, one answer, closed; waits at most `limits.wall_s`."""
     with Session(target, limits, env=env, cwd=cwd) as session:

@@ -102,7 +102,7 @@ class _Watch:
 
     def _count(self) -> tuple[str | None, float]:
         used = proctree.usage(self.pid, self.inherited_bytes, self.num_processes)
-        if used.num_tasks > self.num_processes:
+        if used.num_tasks > self.num_processes or (self.group is not None and pidscgroup.refused(self.group)):
             return "processes", 0.0
         if used.memory_bytes > self.memory_bytes:
             return "memory", 0.0
@@ -162,6 +162,8 @@ class _Watch:
             pass
 
     def _ending(self, status: int) -> str:
+        if status != 0 and self.group is not None and pidscgroup.refused(self.group):
+            return "processes"
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL and _oom_kills() > self.oom_kills:

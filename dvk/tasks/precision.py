@@ -22,7 +22,7 @@ from dvk.tasks.trees import named_tensors
 Precision = Literal["fp64", "fp32", "tf32", "half", "exact"]
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "dot", "mv", "addmv", "_scaled_dot_product")
-_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_")
+_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_convolution")
 # These move or reinterpret values: what they return was not rounded by them.
 _MOVES = ("_to_copy", "to", "clone", "copy_", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand",
           "select", "slice", "unsqueeze", "squeeze", "cat", "stack", "detach", "alias", "index_select", "gather",

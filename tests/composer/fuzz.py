@@ -53,8 +53,10 @@ class Generator:
         rng = self.rng
         previous = getattr(self, "args", None) or list(self.values.values())
         shape = [rng.choice(SIZES) for _ in range(rng.choice((1, 2, 2, 3, 3, 4)))]
-        if rng.random() < 0.07:
-            shape[-1] = rng.choice((300, 1030, 9000))
+        if rng.random() < 0.1:
+            # Long enough for threads, for several chunks, for sums in double.
+            shape[rng.choice((0, -1))] = rng.choice((300, 1030, 5000, 70_001))
+            shape[len(shape) // 2] = min(shape[len(shape) // 2], 5000)
         if previous and rng.random() < 0.6:
             shape = list(previous[0].shape)
         dtype = rng.choice((torch.float32,) * 6 + (torch.float64, torch.float16, torch.bfloat16))
@@ -70,7 +72,7 @@ class Generator:
 
     def write(self) -> Generator:
         """Generate the statements."""
-        for _ in range(self.rng.randint(3, 14)):
+        for _ in range(self.rng.randint(3, 14) if self.seed % 4 else self.rng.randint(15, 35)):
             for _ in range(10):
                 text = self.rng.choice(self._kinds())()
                 if text and self._accept(text):
@@ -85,7 +87,7 @@ class Generator:
                 value = eval(text, scope)
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
             return False
-        if not isinstance(value, torch.Tensor) or not 0 < value.numel() <= 60_000 or value.dtype is torch.bool:
+        if not isinstance(value, torch.Tensor) or not 0 < value.numel() <= 150_000 or value.dtype is torch.bool:
             return False
         if not torch.isfinite(value).all() or value.double().abs().max() > 60:
             return False
@@ -267,7 +269,7 @@ class Case:
             found += [f"{which}: {text}" for text in bounds]
             if not bounds:
                 found += [f"{which} {program.recipes if which == 'varied' else ''}: {text}" for text in
-                          differences(program.run(), want, scale=3, precision=precision, floor=0.05)]
+                          differences(program.run(), want, scale=3, precision=precision, floor=0.5)]
         found += [f"input {n} was written" for n, (a, b) in enumerate(zip(self.args, copies)) if not torch.equal(a, b)]
         return found
 

@@ -48,7 +48,8 @@ extern "C" void kernel(const float* x, const float* y, float* z, long n) {
 folder = tempfile.mkdtemp()
 with open(os.path.join(folder, "k.cpp"), "w") as file:
     file.write(SOURCE)
-subprocess.run(["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", folder + "/k.cpp", "-o", folder + "/k.so"], check=True)
+flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+subprocess.run(["g++", *flags, folder + "/k.cpp", "-o", folder + "/k.so"], check=True)
 kernel = ctypes.CDLL(folder + "/k.so").kernel
 kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long]
 
@@ -108,10 +109,16 @@ def main() -> None:
     pairs = sorted(v.timing.num_pairs for v in verdicts if v.timing)
     spread = sorted(v.timing.speedup.value for v in verdicts if v.timing)
     latency = sorted(v.seconds for v in verdicts)
-    print(f"{options.backend}, {options.workers} workers, {verdicts[0].machine}: {len(verdicts)} verdicts {dict(counts)} in {seconds:.1f} s = "
-          f"{len(verdicts) / seconds:.2f} verdicts/s; latency median {latency[len(latency) // 2]:.2f} s")
+    print(
+        f"{options.backend}, {options.workers} workers, {verdicts[0].machine}: {len(verdicts)} verdicts {dict(counts)} "
+        f"in {seconds:.1f} s = "
+        f"{len(verdicts) / seconds:.2f} verdicts/s; latency median {latency[len(latency) // 2]:.2f} s"
+    )
     if pairs:
-        print(f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f} median {spread[len(spread) // 2]:.3f} max {spread[-1]:.3f}")
+        print(
+            f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f}, "
+            f"median {spread[len(spread) // 2]:.3f}, max {spread[-1]:.3f}"
+        )
     print(*{v.error for v in verdicts if v.error}, sep="\n")
 
 

@@ -14,10 +14,20 @@ from dvk.records import Candidate, Task
 
 FILES = Path(__file__).parent / "files"
 
-QUICK = Config.model_validate({
-    "limits": {"memory_bytes": 1 << 30, "num_processes": 100, "output_bytes": 8192},
-    "judge": {"candidate_s": 20, "search_s": 0.05, "claim_s": 0.4, "claim_pairs": 20, "warmup_s": 0.0, "num_seeds": 2, "num_bootstrap": 200},
-})
+QUICK = Config.model_validate(
+    {
+        "limits": {"memory_bytes": 1 << 30, "num_processes": 100, "output_bytes": 8192},
+        "judge": {
+            "candidate_s": 20,
+            "search_s": 0.05,
+            "claim_s": 0.4,
+            "claim_pairs": 20,
+            "warmup_s": 0.0,
+            "num_seeds": 2,
+            "num_bootstrap": 200,
+        },
+    }
+)
 
 
 @cache

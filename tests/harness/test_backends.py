@@ -49,7 +49,12 @@ def test_unknown_backend():
 
 @pytest.mark.parametrize(
     ("file", "backend"),
-    [("good/triton_affine", "triton"), ("good/cpp_affine", "cpp"), ("good/torch_affine", "cpp"), ("good/cuda_affine", "cuda")],
+    [
+        ("good/triton_affine", "triton"),
+        ("good/cpp_affine", "cpp"),
+        ("good/torch_affine", "cpp"),
+        ("good/cuda_affine", "cuda"),
+    ],
 )
 def test_backend_is_read_from_the_text(file, backend):
     source = (FILES / f"{file}.py").read_text()

@@ -1,4 +1,4 @@
-"""The judge on a GPU: kernels are timed, a context that a candidate broke is not used again, TF32 is a class of its own."""
+"""The judge on a GPU: kernels are timed, a context that a candidate broke is not used again, TF32 is its own class."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ from tests.harness.conftest import FILES, candidate
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU")]
 
 
+@pytest.fixture
+def quick(quick):
+    """A CUDA context alone takes a gigabyte of the host's memory, nvcc as much."""
+    limits = quick.limits.model_copy(update={"memory_bytes": 16 << 30, "num_processes": 512})
+    return quick.model_copy(update={"limits": limits})
+
+
 def gpu_task(name: str):
     return tasks.load(str(FILES / f"{name}.py"), device="cuda")
 
 
 def test_triton_is_compiled_checked_and_timed(quick):
-    good, bad = judge(gpu_task("affine"), [candidate("good/triton_affine"), candidate("bad/triton_last_left_out")], config=quick)
+    good, bad = judge(
+        gpu_task("affine"), [candidate("good/triton_affine"), candidate("bad/triton_last_left_out")], config=quick
+    )
     assert good.status is Status.OK, good.error
     assert good.timing is not None and 0.001 < good.timing.candidate_ms < 10
     assert bad.status is Status.MISMATCH
-    assert "H100" in good.machine or "H200" in good.machine or good.machine
+    assert machine.gpu_names()[0] in good.machine
 
 
 def test_a_broken_context_ends_one_candidate_only(quick):
@@ -40,8 +49,7 @@ def test_compiler_errors_are_named(quick):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_load_inline_candidates(quick):
     quick = quick.model_copy(update={"judge": quick.judge.model_copy(update={"candidate_s": 200.0})})
-    limits = quick.limits.model_copy(update={"memory_bytes": 16 << 30})
-    (verdict,) = judge(gpu_task("affine"), [candidate("good/cuda_affine")], config=quick.model_copy(update={"limits": limits}))
+    (verdict,) = judge(gpu_task("affine"), [candidate("good/cuda_affine")], config=quick)
     assert verdict.status is Status.OK, verdict.error
     assert verdict.timing is not None
 

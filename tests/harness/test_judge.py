@@ -9,7 +9,7 @@ import pytest
 
 from dvk.config import Config
 from dvk.harness import Pool, judge
-from dvk.records import Candidate, Status, Verdict
+from dvk.records import Status, Verdict
 from tests.harness.conftest import candidate, task
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -68,7 +68,9 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name, quick):
     assert verdict.status is Status.OK, verdict.error
     assert len({shape.split()[0] for shape in verdict.shapes}) >= 3
     assert verdict.num_checks >= 3 and verdict.timing is None
-    assert verdict.worst_error is not None and verdict.tolerance is not None and verdict.worst_error <= verdict.tolerance
+    assert (
+        verdict.worst_error is not None and verdict.tolerance is not None and verdict.worst_error <= verdict.tolerance
+    )
     assert verdict.precision == {"bfloat": "half"}.get(reference, "fp32")
 
 
@@ -89,7 +91,7 @@ def test_bad_candidates_are_told_why(reference, name, status, text, quick):
         ("kills_itself", "launch_error", "crashed (SIGKILL)"),
         ("kills_its_guard", "cheat", "interfered"),
         ("writes_to_the_judge", "cheat", "interfered"),
-        ("threads", "launch_error", "more than 100 processes and threads"),
+        ("threads", "launch_error", "thread"),
         ("endless", "timeout", "longer than 2 s"),
         ("endless_import", "timeout", "longer than 2 s"),
     ],
@@ -112,10 +114,22 @@ def test_nuisances_that_compute_correctly_are_ok(name, quick):
 
 
 def test_one_process_judges_many_and_is_replaced_when_one_dies(quick):
-    names = ["good/torch_affine", "bad/one_element", "evil/segfault", "good/torch_affine", "evil/os_exit", "good/torch_affine"]
+    names = [
+        "good/torch_affine",
+        "bad/one_element",
+        "evil/segfault",
+        "good/torch_affine",
+        "evil/os_exit",
+        "good/torch_affine",
+    ]
     seen: list[int] = []
-    verdicts = judge(task("affine"), [candidate(n) for n in names], config=quick, share_process=True,
-                     on_verdict=lambda position, verdict: seen.append(position))
+    verdicts = judge(
+        task("affine"),
+        [candidate(n) for n in names],
+        config=quick,
+        share_process=True,
+        on_verdict=lambda position, verdict: seen.append(position),
+    )
     assert [v.status.value for v in verdicts] == ["ok", "mismatch", "launch_error", "ok", "launch_error", "ok"]
     assert seen == list(range(6))
     timing = verdicts[0].timing
@@ -135,20 +149,22 @@ def test_a_candidate_that_turns_wrong_while_it_is_timed(quick):
     assert verdict.status is Status.MISMATCH and verdict.stage == "time"
 
 
-def test_twice_the_work_takes_half_the_speed(quick):
-    slow = (
-        "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def __init__(self, rows, columns):\n"
-        "        super().__init__()\n        self.layer = nn.Linear(rows, columns)\n\n    def forward(self, x):\n"
-        "        for _ in range(20):\n            y = self.layer(x)\n        return y\n"
-    )
-    (verdict,) = judge(task("linear"), [Candidate(source=slow, backend="cpp")], config=quick)
-    assert verdict.timing is not None
-    assert verdict.timing.speedup.hi < 1.0 and not verdict.faster
+def test_faster_and_slower_are_told_apart(quick):
+    names = ["good/without_sleep", "good/longer_sleep"]
+    fast, slow = judge(task("slow"), [candidate(name) for name in names], config=quick)
+    assert fast.timing is not None and fast.faster and fast.timing.speedup.lo > 2
+    assert slow.timing is not None and not slow.faster and 0.2 < slow.timing.speedup.value < 0.5
+    assert 19 < slow.timing.reference_ms < 40 and slow.timing.candidate_ms > 59
 
 
 def test_deadline_leaves_candidates_out(quick):
-    verdicts = judge(task("affine"), [candidate("good/torch_affine"), candidate("evil/endless"), candidate("good/torch_affine")],
-                     config=quick, share_process=True, deadline=time.monotonic() + 6)
+    verdicts = judge(
+        task("affine"),
+        [candidate("good/torch_affine"), candidate("evil/endless"), candidate("good/torch_affine")],
+        config=quick,
+        share_process=True,
+        deadline=time.monotonic() + 6,
+    )
     assert [v.status.value for v in verdicts] == ["ok"]
 
 

@@ -49,15 +49,22 @@ def test_rounds_call_every_arm_once_and_stop_at_the_limit():
     timed = calls[6:]  # two warming calls each
     rounds = [timed[i : i + 3] for i in range(0, len(timed), 3)]
     assert all(sorted(r) == sorted(arms) for r in rounds) and len({tuple(r) for r in rounds}) > 1
-    few = measure({"reference": lambda: time.sleep(0.02), "candidate": lambda: None}, Clock("cpu", 1 << 40),
-                  warmup_s=0.0, limit_s=0.01, max_rounds=500)
+    few = measure(
+        {"reference": lambda: time.sleep(0.02), "candidate": lambda: None},
+        Clock("cpu", 1 << 40),
+        warmup_s=0.0,
+        limit_s=0.01,
+        max_rounds=500,
+    )
     assert len(few.ms["reference"]) == MIN_ROUNDS
     assert min(few.ms["reference"]) > 19 and max(few.ms["candidate"]) < 19
 
 
 def test_settled_ratios_end_a_search_early():
     arms = {"reference": lambda: time.sleep(0.004), "candidate": lambda: time.sleep(0.002)}
-    samples = measure(arms, Clock("cpu", 1 << 40), warmup_s=0.0, limit_s=60.0, max_rounds=2000, early=("reference", "candidate"))
+    samples = measure(
+        arms, Clock("cpu", 1 << 40), warmup_s=0.0, limit_s=60.0, max_rounds=2000, early=("reference", "candidate")
+    )
     assert len(samples.ms["reference"]) < 2000
 
 

@@ -21,7 +21,9 @@ def tensor(channel):
     import torch
 
     x = torch.randn(512, 512)
-    channel.send({"sum": float((x @ x).abs().sum() > 0), "threads": torch.get_num_threads(), "cuda": torch.cuda.is_initialized()})
+    channel.send(
+        {"sum": float((x @ x).abs().sum() > 0), "threads": torch.get_num_threads(), "cuda": torch.cuda.is_initialized()}
+    )
 
 
 def environment(channel):

@@ -70,7 +70,9 @@ def test_starting_is_cheap_once_warm():
 
 def test_environment_is_the_parents_with_overrides(monkeypatch):
     monkeypatch.setenv("DVK_TEST_LATE", "set after the zygote started")
-    answer = call(target("environment"), {"names": ["DVK_TEST_LATE", "DVK_TEST_OWN"]}, LIMITS, env={"DVK_TEST_OWN": "1"})
+    answer = call(
+        target("environment"), {"names": ["DVK_TEST_LATE", "DVK_TEST_OWN"]}, LIMITS, env={"DVK_TEST_OWN": "1"}
+    )
     assert answer == Message({"DVK_TEST_LATE": "set after the zygote started", "DVK_TEST_OWN": "1"})
 
 
@@ -181,7 +183,8 @@ from dvk.sandbox import Session
 if __name__ == "__main__":
     first = Session("tests.sandbox.targets:daemon", Limits())
     second = Session("tests.sandbox.targets:forever", Limits())
-    print(first.receive(60).value["daemon"], first.pid, second.pid, first._warden, second._warden, first._home, flush=True)
+    daemon = first.receive(60).value["daemon"]
+    print(daemon, first.pid, second.pid, first._warden, second._warden, first._home, flush=True)
     time.sleep(1000)
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dvk.composer.lowering import RULES
+from dvk.composer.lowering import RULES, VIEWS
 from dvk.composer.recipes import batch_norm, collapse, dead, layout
 from dvk.records import Graph, Node
 
@@ -113,6 +113,8 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
 
     def allow(node: Node) -> bool:
         operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        if operator in VIEWS or operator == "getitem":
+            return True
         if operator in REDUCING:
             return "fuse_rowwise" in names
         return "fuse_pointwise" in names or "fuse_rowwise" in names or ("fuse_epilogue" in names and node.name in behind)

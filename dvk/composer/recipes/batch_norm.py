@@ -7,6 +7,7 @@ last digits. The folded weights are made again whenever a weight or statistic is
 
 from __future__ import annotations
 
+from dvk.composer.lowering import pinned
 from dvk.composer.recipes.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
@@ -15,6 +16,7 @@ def rewrite(graph: Graph) -> Graph | None:
     """The folded graph, or None when there is no such pair."""
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
+    kept = pinned(graph)
     replacement: dict[str, list[Node]] = {}
     renamed: dict[str, str] = {}
     for norm in graph.nodes:
@@ -27,7 +29,10 @@ def rewrite(graph: Graph) -> Graph | None:
             continue
         weight, bias = first.args[1], first.args[2] if len(first.args) > 2 else None
         held = [v for v in (weight, bias, *norm.args[1:5]) if v is not None]
-        if any(nodes[ref(v) or ""].op not in ("param", "buffer") for v in held) or norm.args[3] is None:
+        weights = [nodes[ref(v) or ""] for v in held]
+        if any(n.op not in ("param", "buffer") or n.dtype != first.dtype for n in weights) or norm.args[3] is None:
+            continue
+        if kept & {first.name, norm.name}:
             continue
         new_weight, new_bias = _folded(first, norm, weight, bias, nodes)
         args = [first.args[0], {"ref": new_weight.name}, {"ref": new_bias.name}, *first.args[3:]]

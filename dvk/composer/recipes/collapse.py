@@ -8,6 +8,7 @@ again whenever the weight is written.
 from __future__ import annotations
 
 from dvk.composer.affine import contiguous_strides
+from dvk.composer.lowering import pinned
 from dvk.composer.recipes.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
@@ -16,6 +17,7 @@ def rewrite(graph: Graph) -> Graph | None:
     """The collapsed graph, or None when there is no such pair."""
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
+    kept = pinned(graph)
     replacement: dict[str, list[Node]] = {}
     for reduce in graph.nodes:
         if packet(reduce) not in ("sum", "mean") or not reduce.args or reduce.kwargs or len(reduce.args) < 2:
@@ -27,7 +29,8 @@ def rewrite(graph: Graph) -> Graph | None:
             continue
         weight = nodes[ref(first.args[1]) or ""]
         bias = ref(first.args[2]) if len(first.args) > 2 and first.args[2] is not None else None
-        if weight.op not in ("param", "buffer") or weight.shape is None or nodes[ref(first.args[0]) or ""].shape is None:
+        held = [weight, *([nodes[bias]] if bias else [])]
+        if any(n.op not in ("param", "buffer") or n.shape is None for n in held) or kept & {first.name, reduce.name}:
             continue
         keepdim = len(reduce.args) > 2 and bool(reduce.args[2])
         replacement[first.name] = []

@@ -1,12 +1,13 @@
 """Remove operators that change nothing: inactive dropout, ×1, +0, repeated relu, casts to the same type.
 
-Exact for every input including NaN, infinities and signed zeros up to the sign of zero. A result
-that the module returns is left alone, since it must not become an alias of its operand.
+Exact for every input including NaN and infinities, up to the sign of zero. A result whose memory the
+caller gets, or that something writes in place, is left alone: it must not become an alias of its operand.
 """
 
 from __future__ import annotations
 
-from dvk.composer.recipes.edit import is_output, packet, rebuilt, ref, users
+from dvk.composer.lowering import pinned
+from dvk.composer.recipes.edit import packet, rebuilt, ref, returned_memory
 from dvk.records import Graph, Node
 
 IDEMPOTENT = {"relu", "abs", "relu6", "floor", "ceil", "trunc", "round", "sign"}
@@ -15,12 +16,12 @@ NOT_NEGATIVE = {"relu", "relu6", "abs", "sigmoid", "exp", "softmax", "square", "
 
 def rewrite(graph: Graph) -> Graph | None:
     """The graph without them, or None when there is none."""
-    readers = users(graph)
+    kept = returned_memory(graph) | pinned(graph)
     nodes = {n.name: n for n in graph.nodes}
     renamed: dict[str, str] = {}
     for node in graph.nodes:
         source = ref(node.args[0]) if node.args else None
-        if source is None or is_output(readers[node.name]):
+        if source is None or node.name in kept:
             continue
         source = renamed.get(source, source)
         before = nodes[source]

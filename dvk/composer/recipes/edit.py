@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer.lowering import walk_refs
+from dvk.composer.lowering import is_view, walk_refs
 from dvk.records import Graph, Node
 
 
@@ -22,6 +22,21 @@ def users(graph: Graph) -> dict[str, list[Node]]:
 def is_output(readers: Iterable[Node]) -> bool:
     """One of the readers is the return statement."""
     return any(r.op == "return" for r in readers)
+
+
+def returned_memory(graph: Graph) -> set[str]:
+    """Values whose memory the caller may be handed: the outputs, and what they are views of."""
+    producers = {node.name: node for node in graph.nodes}
+    found: set[str] = set()
+    pending: list[str] = []
+    walk_refs(graph.outputs, pending.append)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            if is_view(producers[name]):
+                walk_refs(producers[name].args, pending.append)
+    return found
 
 
 def rename(value: Any, mapping: dict[str, str]) -> Any:

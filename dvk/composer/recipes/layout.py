@@ -6,19 +6,22 @@ again whenever they are written. What the module returns keeps the layout PyTorc
 
 from __future__ import annotations
 
-from dvk.composer.lowering import RULES, VIEWS
-from dvk.composer.recipes.edit import is_output, packet, rebuilt, ref, users
+from dvk.composer.lowering import RULES, VIEWS, pinned, walk_refs
+from dvk.composer.recipes.edit import is_output, packet, rebuilt, ref, rename, users
 from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
     """The re-laid graph, or None where there is no 2-D convolution to re-lay."""
     readers = users(graph)
+    kept = pinned(graph)
+    if any(packet(node) == "as_strided" for node in graph.nodes):
+        return None
     laid: dict[str, tuple[int, ...]] = {}
     nodes = {n.name: n for n in graph.nodes}
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if packet(node) == "conv2d" and node.shape is not None and len(node.shape) == 4:
+        if packet(node) == "conv2d" and node.shape is not None and len(node.shape) == 4 and node.name not in kept:
             strides = _channels_last(node.shape)
             before = nodes[ref(node.args[0]) or ""]
             weight = nodes[ref(node.args[1]) or ""]
@@ -38,10 +41,26 @@ def rewrite(graph: Graph) -> Graph | None:
                 args[1] = {"ref": relaid.name}
             laid[node.name] = strides
             replacement[node.name] = [*made, node.model_copy(update={"args": tuple(args), "strides": strides})]
-        elif _elementwise(node, laid, nodes) and not is_output(readers[node.name]):
+        elif _elementwise(node, laid, nodes) and not is_output(readers[node.name]) and node.name not in kept:
             laid[node.name] = _channels_last(node.shape or ())
             replacement[node.name] = [node.model_copy(update={"strides": laid[node.name]})]
-    return rebuilt(graph, replacement, {}) if any(packet(nodes[n]) == "conv2d" for n in replacement) else None
+    return _outputs_as_before(rebuilt(graph, replacement, {}), graph, set(laid)) if replacement else None
+
+
+def _outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
+    """Give what is returned the strides it had, wherever the new layout may have reached it."""
+    before = {n.name: n for n in original.nodes}
+    for node in graph.nodes:
+        walk_refs((list(node.args), node.kwargs), lambda name, node=node: moved.add(node.name) if name in moved else None)
+    made: dict[str, Node] = {}
+
+    def lay(name: str) -> None:
+        if name in moved and before[name].shape is not None:
+            made[name] = before[name].model_copy(update={"name": f"{name}_o", "op": "restrided", "args": ({"ref": name},), "kwargs": {}})
+
+    walk_refs(graph.outputs, lay)
+    return graph.model_copy(update={"nodes": (*graph.nodes, *made.values()),
+                                    "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()})})
 
 
 def _elementwise(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:

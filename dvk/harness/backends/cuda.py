@@ -11,7 +11,9 @@ from dvk import machine
 class Cuda:
     """Kernels in CUDA C++ that nvcc compiles."""
 
-    install = "use a machine with an NVIDIA GPU and the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++, and pip install ninja"
+    install = (
+        "use a machine with an NVIDIA GPU, and install the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++ and ninja"
+    )
 
     def available(self) -> str | None:
         if not machine.gpu_names():

@@ -22,4 +22,6 @@ class Triton:
         return {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
 
     def untimed(self, device: str) -> str | None:
-        return "Triton ran in its interpreter, whose time means nothing: use a GPU to time it" if device == "cpu" else None
+        return (
+            "Triton ran in its interpreter, whose time means nothing: use a GPU to time it" if device == "cpu" else None
+        )

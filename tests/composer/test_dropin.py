@@ -1,0 +1,512 @@
+"""Drop-ins stand in for the module everywhere: same results where they are fused, the original where they are not."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.composer.programs import differences, drop_in, run_source
+
+BLOCK = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self, width=8, slope=0.1):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
+        self.drop = nn.Dropout(0.5)
+        self.gains = nn.ParameterList([torch.rand(width)])
+        self._slope = slope
+
+    def forward(self, x, skip=None):
+        y = self.norm(x)
+        for layer in self.layers:
+            y = F.leaky_relu(layer(y), self._slope) * self.gains[0]
+        y = self.drop(y)
+        return y if skip is None else y + skip
+"""
+
+
+class Counting:
+    """A drop-in whose fused runs are counted."""
+
+    def __init__(self, source: str, *args: Any, init: tuple[Any, ...] = (), training: bool = False, **options: Any):
+        self.module, self.reference, self.candidate = drop_in(source, *args, init=init, training=training, **options)
+        self.args = args
+        self.runs = 0
+        run = self.module.ModelNew._dvk_run
+
+        def counted(this: nn.Module, *given: Any) -> Any:
+            self.runs += 1
+            return run(this, *given)
+
+        self.module.ModelNew._dvk_run = counted
+        self.new = self.build(*init).train(training)
+
+    def build(self, *init: Any) -> nn.Module:
+        """Another ModelNew, with the reference's weights where they fit."""
+        new = self.module.ModelNew(*init)
+        if {k: v.shape for k, v in new.state_dict().items()} == {k: v.shape for k, v in self.reference.state_dict().items()}:
+            new.load_state_dict(self.reference.state_dict())
+        return new.train(self.reference.training)
+
+    def fused(self, *args: Any, model: nn.Module | None = None, **kwargs: Any) -> tuple[bool, Any]:
+        """Whether a call ran the fused program, and its result."""
+        before = self.runs
+        result = (model or self.new)(*args, **kwargs)
+        return self.runs > before, result
+
+
+@pytest.fixture(scope="module")
+def shared() -> Counting:
+    torch.manual_seed(0)
+    return Counting(BLOCK, torch.randn(4, 8))
+
+
+@pytest.fixture
+def block(shared: Counting) -> Counting:
+    """A drop-in with fresh weights and state for each test."""
+    shared.reference = run_source(BLOCK).Model().eval()
+    shared.new = shared.build()
+    return shared
+
+
+def agree(block: Counting, *args: Any, fused: bool, model: nn.Module | None = None, **kwargs: Any) -> None:
+    was, got = block.fused(*args, model=model, **kwargs)
+    assert was is fused
+    assert differences(got, block.reference(*args, **kwargs)) == []
+
+
+@torch.no_grad()
+def test_fits_what_it_was_made_for(block: Counting) -> None:
+    assert list(block.new.state_dict()) == list(block.reference.state_dict())
+    assert inspect.signature(block.module.ModelNew) == inspect.signature(type(block.reference))
+    assert inspect.signature(block.new.forward) == inspect.signature(block.reference.forward)
+    agree(block, torch.randn(4, 8), fused=True)
+    was, got = block.fused(x=torch.randn(4, 8))
+    assert was and got.shape == (4, 8)
+
+
+FOREIGN: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
+    "another batch": lambda: (torch.randn(5, 8),), "another rank": lambda: (torch.randn(2, 4, 8),), "empty": lambda: (torch.randn(0, 8),),
+    "transposed": lambda: (torch.randn(8, 4).t(),), "every second row": lambda: (torch.randn(8, 8)[::2],),
+    "an optional argument": lambda: (torch.randn(4, 8), torch.randn(4, 8)), "expanded": lambda: (torch.randn(1, 8).expand(4, 8),)}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", FOREIGN)
+def test_falls_back_for_other_inputs(block: Counting, name: str) -> None:
+    agree(block, *FOREIGN[name](), fused=False)
+
+
+@torch.no_grad()
+def test_a_slice_with_the_same_layout_fits(block: Counting) -> None:
+    agree(block, torch.randn(9, 8)[3:7], fused=True)
+
+
+@torch.no_grad()
+def test_falls_back_for_other_dtypes(block: Counting) -> None:
+    block.reference.double(), block.new.double()
+    agree(block, torch.randn(4, 8, dtype=torch.float64), fused=False)
+    block.reference.float(), block.new.float()
+    agree(block, torch.randn(4, 8), fused=True)
+
+
+@torch.no_grad()
+def test_raises_what_the_original_raises(block: Counting) -> None:
+    for wrong in (torch.randn(4, 7), torch.randn(4, 8, dtype=torch.float64), torch.randn(4, 8).to_sparse(), torch.randn(4, 8, device="meta")):
+        with pytest.raises(Exception) as mine:
+            block.new(wrong)
+        with pytest.raises(Exception) as theirs:
+            block.reference(wrong)
+        assert type(mine.value) is type(theirs.value)
+    with pytest.raises(TypeError):
+        block.new()
+
+
+def test_falls_back_whenever_gradients_are_wanted(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    was, got = block.fused(x)
+    assert not was and got.requires_grad
+    got.sum().backward()
+    block.reference(x).sum().backward()
+    assert torch.allclose(block.new.norm.weight.grad, block.reference.norm.weight.grad)
+    block.new.requires_grad_(False)
+    assert block.fused(x)[0]
+    assert not block.fused(x.clone().requires_grad_())[0]
+    with torch.inference_mode():
+        assert block.fused(x)[0]
+
+
+@torch.no_grad()
+def test_falls_back_under_autocast(block: Counting) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        agree(block, torch.randn(4, 8), fused=False)
+    agree(block, torch.randn(4, 8), fused=True)
+
+
+class Tagged(torch.Tensor):
+    """A subclass that keeps its type through operators."""
+
+
+@torch.no_grad()
+def test_falls_back_for_tensor_subclasses_and_parameters(block: Counting) -> None:
+    was, got = block.fused(torch.randn(4, 8).as_subclass(Tagged))
+    assert not was and type(got) is Tagged
+    assert not block.fused(nn.Parameter(torch.randn(4, 8)))[0]
+
+
+@torch.no_grad()
+def test_follows_train_and_eval(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    agree(block, x, fused=True)
+    for mode in (block.new.train, block.reference.train):
+        mode()
+    results = []
+    for model in (block.new, block.reference):
+        torch.manual_seed(1)
+        results.append(model(x))
+    assert torch.equal(*results)
+    block.new.eval(), block.reference.eval()
+    agree(block, x, fused=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("called_before", [False, True])
+def test_follows_the_mode_of_a_child(block: Counting, called_before: bool) -> None:
+    x = torch.randn(4, 8)
+    if called_before:
+        agree(block, x, fused=True)
+    block.new.drop.train()
+    assert not block.fused(x)[0]
+    if called_before:
+        block.new.drop.eval()
+        agree(block, x, fused=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("called_before", [False, True])
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_runs_hooks_of_children(block: Counting, register: str, called_before: bool) -> None:
+    x, seen = torch.randn(4, 8), []
+    if called_before:
+        agree(block, x, fused=True)
+    handle = getattr(block.new.layers[1], register)(lambda *given: seen.append(1))
+    assert not block.fused(x)[0] and seen
+    handle.remove()
+    agree(block, x, fused=True)
+
+
+@torch.no_grad()
+def test_runs_hooks_of_its_own_and_global_ones(block: Counting) -> None:
+    x, seen = torch.randn(4, 8), []
+    block.new.register_forward_hook(lambda module, args, result: result * 0)
+    was, got = block.fused(x)
+    assert was and not got.any()
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, args, result: seen.append(type(module)))
+    try:
+        assert not block.fused(x)[0] and nn.LayerNorm in seen
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("init", [(8, 0.3), (16,), (16, 0.1)])
+def test_other_constructor_arguments(block: Counting, init: tuple[Any, ...]) -> None:
+    block.reference = run_source(BLOCK).Model(*init).eval()
+    agree(block, torch.randn(4, init[0]), fused=False, model=block.build(*init))
+
+
+@torch.no_grad()
+def test_notices_replaced_children(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    agree(block, x, fused=True)
+    block.new.drop = nn.Tanh()
+    was, got = block.fused(x)
+    assert not was and torch.allclose(got, torch.tanh(block.reference(x)))
+    block.new.layers[0] = nn.Linear(8, 5)
+    with pytest.raises(RuntimeError):
+        block.new(x)
+
+
+@torch.no_grad()
+def test_weights_are_read_live(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    for update in (lambda m: m.norm.weight.mul_(3), lambda m: m.layers[0].bias.fill_(0.5), lambda m: setattr(m.norm, "bias", nn.Parameter(torch.ones(8))),
+                   lambda m: setattr(m.layers[1].weight, "data", torch.eye(8)), lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()})):
+        update(block.reference), update(block.new)
+        agree(block, x, fused=True)
+
+
+@torch.no_grad()
+def test_copies_and_pickles_work(block: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(4, 8)
+    agree(block, x, fused=True)
+    agree(block, x, fused=True, model=copy.deepcopy(block.new))
+    monkeypatch.setitem(sys.modules, block.module.__name__, block.module)
+    agree(block, x, fused=True, model=pickle.loads(pickle.dumps(block.new)))
+    assert not any(key.startswith("_dvk_") for key in block.new.__getstate__())
+    kept = io.BytesIO()
+    torch.save(block.new.state_dict(), kept)
+
+
+def test_is_traced_and_exported_as_the_original(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        agree(block, x, fused=True)
+        operators = {str(n.target) for n in torch.export.export(block.new, (x,)).graph.nodes}
+        assert "aten.layer_norm.default" in operators
+        traced = torch.jit.trace(block.new, x)
+        other = torch.randn(4, 8)
+        assert torch.allclose(traced(other), block.reference(other))
+
+
+@torch.no_grad()
+def test_results_are_fresh_memory_and_inputs_stay(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    kept = x.clone()
+    first = block.fused(x)[1]
+    saved = first.clone()
+    second = block.fused(x + 1)[1]
+    assert torch.equal(x, kept) and torch.equal(first, saved) and first.data_ptr() != second.data_ptr()
+
+
+@torch.no_grad()
+def test_replace_converts_a_live_model(block: Counting) -> None:
+    namespace = run_source(BLOCK)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.more = namespace.Model(), nn.ModuleList([namespace.Model(), nn.ReLU()])
+            self.again = self.first
+            self.other = type("Model", (nn.Linear,), {})(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.other(self.again(self.more[1](self.more[0](self.first(x)))))
+
+    outer = Outer().eval()
+    x = torch.randn(4, 8)
+    want = outer(x)
+    weights = dict(outer.named_parameters())
+    before = block.runs
+    optimized = block.module.replace(outer)
+    assert optimized is outer and torch.allclose(outer(x), want, atol=1e-5)
+    assert block.runs == before + 3
+    assert outer.first is outer.again and type(outer.other).__name__ == "Model" and not isinstance(outer.other, block.module.ModelNew)
+    assert all(p is weights[name] for name, p in outer.named_parameters())
+    alone = namespace.Model().eval()
+    assert isinstance(block.module.replace(alone), block.module.ModelNew)
+
+
+TWO = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n{init}\n    def forward(self, {params}):\n{body}\n"
+
+
+def module_text(body: str, params: str = "x", init: str = "") -> str:
+    constructor = "    def __init__(self):\n        super().__init__()\n" + "".join(f"        {line}\n" for line in init.splitlines())
+    return TWO.format(init=constructor, params=params, body="".join(f"        {line}\n" for line in body.splitlines()))
+
+
+@torch.no_grad()
+def test_batch_norm_in_train_mode_updates_its_statistics() -> None:
+    text = module_text("return torch.relu(self.norm(x)) * self.norm.running_mean", init="self.norm = nn.BatchNorm1d(6)")
+    block = Counting(text, torch.randn(5, 6), training=True)
+    for _ in range(3):
+        agree(block, torch.randn(5, 6), fused=True)
+    for name, value in block.reference.state_dict().items():
+        assert torch.equal(value, block.new.state_dict()[name]), name
+    assert block.new.norm.num_batches_tracked == 3
+
+
+@torch.no_grad()
+def test_dropout_in_train_mode_draws_as_the_original_does() -> None:
+    text = module_text("return self.drop(torch.relu(self.drop(x)) + 1) * 2", init="self.drop = nn.Dropout(0.4)")
+    block = Counting(text, torch.randn(64, 6), training=True)
+    x = torch.randn(64, 6)
+    torch.manual_seed(5)
+    was, got = block.fused(x)
+    torch.manual_seed(5)
+    assert was and differences(got, block.reference(x)) == []
+
+
+@torch.no_grad()
+def test_tied_weights_stay_tied() -> None:
+    text = module_text("return torch.tanh(self.b(torch.relu(self.a(x)) + self.a.bias)) * self.a.bias",
+                       init="self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)\nself.b.weight = self.a.weight")
+    block = Counting(text, torch.randn(3, 6))
+    assert block.new.a.weight is block.new.b.weight
+    block.new.a.weight.mul_(2), block.reference.a.weight.mul_(2)
+    agree(block, torch.randn(3, 6), fused=True)
+
+
+@torch.no_grad()
+def test_outputs_alias_inputs_exactly_where_eager_does() -> None:
+    text = module_text("return x, x.view(-1), x.t(), x.detach(), x.to(torch.float32), x.to(torch.float32, copy=True), x.contiguous(), x.clone(), "
+                       "x * 1, x.reshape(2, 6), x[1:], x.expand(3, 4), x + 0, torch.dropout(x, 0.5, False), x.t().contiguous(), torch.relu(x).view(-1)")
+    block = Counting(text, torch.randn(3, 4))
+    x = torch.randn(3, 4)
+    was, got = block.fused(x)
+    want = block.reference(x)
+    assert was and differences(got, want) == []
+    share = [[t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in result] for result in (got, want)]
+    assert share[0] == share[1]
+
+
+@torch.no_grad()
+def test_an_input_that_the_module_writes_is_written_once() -> None:
+    block = Counting(module_text("x.add_(1)\ny = x * 2\nx.mul_(3)\nreturn y.sin() + x.sum()"), torch.randn(3, 4))
+    mine, theirs = torch.ones(3, 4), torch.ones(3, 4)
+    was, got = block.fused(mine)
+    assert was and differences(got, block.reference(theirs)) == [] and torch.equal(mine, theirs)
+
+
+CONV = module_text("return torch.relu(self.norm(self.conv(x))) + self.conv(x).mean((2, 3), keepdim=True)",
+                   init="self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_layouts_of_results_follow_the_layout_of_the_input(memory_format: torch.memory_format) -> None:
+    x = torch.randn(2, 3, 6, 5).contiguous(memory_format=memory_format)
+    block = Counting(CONV, x)
+    agree(block, x, fused=True)
+    other = torch.channels_last if memory_format is torch.contiguous_format else torch.contiguous_format
+    agree(block, x.contiguous(memory_format=other), fused=False)
+
+
+@torch.no_grad()
+def test_plain_arguments_are_part_of_what_it_was_made_for() -> None:
+    block = Counting(module_text("return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"), torch.randn(4), 2.5, None)
+    x = torch.randn(4)
+    agree(block, x, 2.5, None, fused=True)
+    agree(block, x, 2.5, bias=None, fused=True)
+    for args in ((x, 2.0, None), (x, 2, None), (x, 2.5, 1.0), (x, 2.5), (x, torch.tensor(2.5), None)):
+        agree(block, *args, fused=False)
+
+
+@torch.no_grad()
+def test_arguments_may_have_any_names() -> None:
+    block = Counting(module_text("return torch.relu(type) + any * self_ - _t0", params="type, any, self_, _t0"), *[torch.randn(4) for _ in range(4)])
+    agree(block, *[torch.randn(4) for _ in range(4)], fused=True)
+    many = Counting(module_text("return (xs[0] + xs[1]).sin()", params="*xs"), torch.randn(4), torch.randn(4), names=["xs.0", "xs.1"])
+    agree(many, torch.randn(4), torch.randn(4), fused=True)
+    agree(many, torch.randn(4), torch.randn(4), torch.randn(4), fused=False)
+
+
+@torch.no_grad()
+def test_attributes_of_any_kind_are_part_of_the_configuration() -> None:
+    init = ("self.options = {'slope': 0.1, 'acts': [torch.relu]}\nself.kind = Kind()\nself.pick = lambda x: x * FACTOR")
+    text = module_text("return self.pick(self.options['acts'][0](x)) * self.kind.gain + self.options['slope']", init=init)
+    text = text.replace("class Model", "FACTOR = 2\n\n\nclass Kind:\n    def __init__(self, gain=1.5):\n        self.gain = gain\n\n\nclass Model")
+    block = Counting(text, torch.randn(4))
+    x = torch.randn(4)
+    agree(block, x, fused=True)
+    for change in (lambda m: m.options.update(slope=0.2), lambda m: m.options.update(acts=[torch.tanh]), lambda m: setattr(m.kind, "gain", 3.0),
+                   lambda m: setattr(m, "pick", lambda x: x + 1)):
+        block.reference = run_source(text).Model().eval()
+        other = block.module.ModelNew().eval()
+        change(block.reference), change(other)
+        agree(block, x, fused=False, model=other)
+
+
+FUNCTION = """\"\"\"Ünïcode: größer → ∑.\"\"\"
+from __future__ import annotations
+
+import torch
+from dataclasses import replace
+
+SCALE = 2.0
+
+
+def softplus_gate(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.log1p(torch.exp(x)) * SCALE * (1 if y is None else y)
+
+
+if __name__ == "__main__":
+    raise SystemExit("must not run")
+"""
+
+
+@torch.no_grad()
+def test_plain_functions_future_imports_unicode_and_a_main_block() -> None:
+    block = Counting(FUNCTION, torch.randn(3, 5), entry="softplus_gate")
+    x = torch.randn(3, 5)
+    agree(block, x, fused=True)
+    agree(block, x, torch.randn(5), fused=False)
+    agree(block, torch.randn(2, 5), fused=False)
+    assert dict(block.new.state_dict()) == {}
+    # The file's own `replace` is left alone.
+    assert block.module.replace.__module__ == "dataclasses" and isinstance(block.module.dvk_replace(), block.module.ModelNew)
+
+
+@torch.no_grad()
+def test_works_when_the_users_file_imports_everything() -> None:
+    text = "from torch import *\nfrom torch.nn import *\nfrom math import *\n" + module_text("return relu(x) * sqrt(2)")
+    agree(Counting(text, torch.randn(5)), torch.randn(5), fused=True)
+
+
+def child(candidate: str, folder: Path, env: dict[str, str], arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A fresh interpreter that runs a drop-in without dvk."""
+    path = folder / "best.py"
+    if not path.exists():
+        path.write_text(candidate, encoding="utf-8")
+    code = ("import sys, torch, best\nx = torch.arange(32.).view(4, 8) / 32\nm = best.ModelNew().eval()\ntorch.manual_seed(0)\n"
+            "with torch.no_grad():\n    [torch.nn.init.normal_(p) for p in m.parameters()]\n    got = m(x)\n"
+            "    want = best.Model.forward(m, x)\nassert 'dvk' not in sys.modules\n"
+            "print(m._dvk_ready, torch.allclose(got, want, atol=1e-5))\n")
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CXX")}, **changes}
+
+
+def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    running = [child(block.candidate.source, tmp_path, environment(DVK_CACHE=str(cache))) for _ in range(3)]
+    for process in running:
+        out, error = process.communicate(timeout=120)
+        assert out.split() == ["True", "True"], error
+    assert len(list((cache / "cpp").iterdir())) == 1
+
+
+@pytest.mark.parametrize("broken,said", [({"PATH": ""}, "no C++ compiler found"), ({"CXX": "/no/such/compiler"}, "running the original"),
+                                         ({"CXX": "false"}, "the C++ compiler failed")])
+def test_without_a_compiler_it_warns_and_computes_the_original(block: Counting, tmp_path: Path, broken: dict[str, str], said: str) -> None:
+    out, error = child(block.candidate.source, tmp_path, environment(DVK_CACHE=str(tmp_path / "cache"), **broken)).communicate(timeout=120)
+    assert out.split() == ["False", "True"] and said in error, error
+
+
+def test_strict_mode_raises_when_the_compiler_fails(block: Counting, tmp_path: Path) -> None:
+    env = environment(DVK_CACHE=str(tmp_path / "cache"), CXX="false", DVK_STRICT="1")
+    _, error = child(block.candidate.source, tmp_path, env).communicate(timeout=120)
+    assert "RuntimeError: the C++ compiler failed" in error
+
+
+@torch.no_grad()
+def test_no_warnings_while_it_works(block: Counting) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        block.fused(torch.randn(4, 8))
+
+
+def test_the_file_is_the_users_text_then_ours(block: Counting) -> None:
+    assert block.candidate.source.index(BLOCK.strip()) < block.candidate.source.index("generated by dvk")
+    assert "dvk.composer" not in block.candidate.source and str(Path.home()) not in block.candidate.source

@@ -1,0 +1,272 @@
+"""Recipes: exact where they are proposed, not proposed where they would not be, and weights stay live."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dvk.composer import RECIPES, applicable
+from tests.composer.programs import Program, capture, compiled, differences
+
+REWRITES = {name for name, recipe in RECIPES.items() if recipe.rewrite is not None}
+
+
+def proposed(model: nn.Module | Callable[..., torch.Tensor], *args: torch.Tensor) -> set[str]:
+    """Graph rewrites that apply."""
+    return set(applicable(capture(model, *args).graph, "cpu", "cpp")) & REWRITES
+
+
+def normed(first: nn.Module, norm: nn.Module, *rest: nn.Module) -> nn.Module:
+    """The chain in eval mode, with statistics that are not the initial ones."""
+    torch.manual_seed(3)
+    model = nn.Sequential(first, norm, *rest).eval()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point():
+            nn.init.uniform_(tensor, 0.5, 2.0) if "var" in name else nn.init.normal_(tensor)
+    return model
+
+
+FOLDABLE = {
+    "conv2d": (lambda: normed(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU()), (2, 3, 7, 5)),
+    "conv2d without bias": (lambda: normed(nn.Conv2d(3, 5, 1, bias=False), nn.BatchNorm2d(5)), (1, 3, 1, 1)),
+    "conv2d same padding": (lambda: normed(nn.Conv2d(4, 4, 3, padding="same", groups=2), nn.BatchNorm2d(4)), (2, 4, 5, 3)),
+    "conv1d": (lambda: normed(nn.Conv1d(3, 5, 2, stride=2), nn.BatchNorm1d(5, affine=False)), (2, 3, 9)),
+    "conv3d": (lambda: normed(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3, eps=0.1)), (1, 2, 3, 4, 3)),
+    "linear": (lambda: normed(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.GELU()), (3, 7)),
+    "linear without bias": (lambda: normed(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1)), (1, 1)),
+}
+
+
+@pytest.fixture(scope="module")
+def folded() -> dict[str, Program]:
+    made = {name: Program(make(), torch.randn(shape)) for name, (make, shape) in FOLDABLE.items()}
+    compiled(made.values())
+    return made
+
+
+@pytest.mark.parametrize("name", FOLDABLE)
+def test_folding_is_exact_and_removes_the_norm(folded: dict[str, Program], name: str) -> None:
+    program = folded[name]
+    assert "fold_batch_norm" in program.recipes
+    assert not any("batch_norm" in op for op in program.externs)
+    assert differences(program.run(), program.eager(), scale=5) == []
+
+
+def test_folded_weights_follow_every_kind_of_update(folded: dict[str, Program]) -> None:
+    program = folded["conv2d"]
+    conv, norm = program.module[0], program.module[1]
+    updates: list[Callable[[], object]] = [
+        lambda: conv.weight.mul_(1.5), lambda: norm.running_var.add_(0.5), lambda: norm.bias.fill_(0.25),
+        lambda: program.module.load_state_dict({k: v * 0.5 for k, v in program.module.state_dict().items()}),
+        lambda: setattr(conv, "weight", nn.Parameter(torch.randn_like(conv.weight))),
+        lambda: setattr(conv, "weight", nn.Parameter(torch.randn_like(conv.weight))),
+        lambda: setattr(conv.bias, "data", torch.randn_like(conv.bias)),
+        lambda: program.module.load_state_dict({k: torch.rand_like(v.float()).to(v.dtype) for k, v in program.module.state_dict().items()}, assign=True),
+    ]
+    for update in updates:
+        before = program.run()
+        with torch.no_grad():
+            update()
+        assert differences(program.run(), program.eager(), scale=5) == []
+        assert differences(program.run(), before) != []
+
+
+def test_folding_keeps_away_where_it_would_be_wrong() -> None:
+    x = torch.randn(2, 3, 5, 5)
+    chain = normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3))
+    assert "fold_batch_norm" in proposed(chain, x)
+    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).train(), x)
+    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)), x)
+    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.BatchNorm2d(3)), x)
+    assert "fold_batch_norm" not in proposed(normed(nn.Linear(5, 5), nn.BatchNorm2d(3)), x)
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = chain[0], chain[1]
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.conv(x)
+            return y, self.norm(y)
+
+    assert "fold_batch_norm" not in proposed(Shared().eval(), x)
+
+
+COLLAPSIBLE: dict[str, tuple[Callable[[torch.Tensor, nn.Linear], torch.Tensor], tuple[int, ...]]] = {
+    "sum": (lambda x, f: f(x).sum(1), (4, 6)),
+    "sum keepdim": (lambda x, f: f(x).sum(-1, keepdim=True), (4, 6)),
+    "mean": (lambda x, f: f(x).mean(1, keepdim=True) * 2, (1, 6)),
+    "mean of 3-D": (lambda x, f: torch.sigmoid(f(x).mean(-1)), (2, 3, 6)),
+    "vector": (lambda x, f: f(x).sum(0), (6,)),
+    "transposed operand": (lambda x, f: f(x.transpose(0, 1)).sum(-1), (3, 2, 6)),
+}
+
+
+class Collapse(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor], bias: bool):
+        super().__init__()
+        self.fc, self.function = nn.Linear(6, 5, bias=bias), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.fc)
+
+
+@pytest.fixture(scope="module")
+def collapsed() -> dict[tuple[str, bool], Program]:
+    made = {(name, bias): Program(Collapse(function, bias), torch.randn(shape))
+            for (name, (function, shape)), bias in itertools.product(COLLAPSIBLE.items(), (False, True))}
+    compiled(made.values())
+    return made
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", COLLAPSIBLE)
+def test_collapsing_is_exact_and_removes_the_product(collapsed: dict[tuple[str, bool], Program], name: str, bias: bool) -> None:
+    program = collapsed[name, bias]
+    assert "collapse_linear_reduction" in program.recipes and program.externs == []
+    assert differences(program.run(), program.eager()) == []
+    with torch.no_grad():
+        program.module.fc.weight.mul_(-1.5)
+    assert differences(program.run(), program.eager()) == []
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, f: f(x).sum(0), lambda x, f: f(x).sum(), lambda x, f: f(x).amax(1), lambda x, f: F.relu(f(x)).sum(1),
+    lambda x, f: (f(x), f(x).sum(1)), lambda x, f: (lambda y: y + y.sum(1, keepdim=True))(f(x)), lambda x, f: f(x).sum(1, dtype=torch.float64),
+    lambda x, f: F.linear(x, f.weight * 2).sum(1), lambda x, f: F.linear(x, f.weight, f.bias * 2).sum(1)])
+def test_collapsing_keeps_away(function: Callable[..., torch.Tensor]) -> None:
+    model = Collapse(function, True)
+    x = torch.randn(4, 6)
+    found = proposed(model, x)
+    if "collapse_linear_reduction" in found:  # the branch that is read twice may still leave one that is not
+        program = Program(model, x)
+        assert differences(program.run(), program.eager()) == []
+        assert any("linear" in op for op in program.externs)
+
+
+DEAD: list[Callable[[torch.Tensor], object]] = [
+    lambda x: F.relu(F.relu(x)) + 1, lambda x: (x * 1 + 0) / 2, lambda x: F.dropout(x * 2, 0.5, training=False).sin(),
+    lambda x: F.relu(torch.sigmoid(x)) * 3, lambda x: torch.abs(torch.exp(x)) - 1, lambda x: (x - 0).sum(0), lambda x: (x ** 1).exp(),
+    lambda x: x.to(torch.float32).cos(), lambda x: F.dropout(x, 0.0, training=True) * 2]
+
+
+def test_dead_operators_go_and_nothing_changes() -> None:
+    x = torch.tensor([[-2.0, -0.0, 0.0, 1.5], [float("inf"), float("-inf"), float("nan"), 1e-40]])
+    programs = compiled(Program(f, x) for f in DEAD)
+    for program in programs:
+        assert "dead_code" in program.recipes
+        assert len(program.composition.graph.nodes) < len(program.graph.nodes)
+        assert differences(program.run(), program.eager()) == []
+
+
+def aliased(x: torch.Tensor) -> torch.Tensor:
+    return (x * 1).view(-1)
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y.view(-1).add_(1)
+    return y * 2
+
+
+def returned_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a = F.relu(x)
+    return a, F.relu(a).view(-1)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 1, aliased, written, returned_twice])
+def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[torch.Tensor], object]) -> None:
+    x = torch.randn(3, 4)
+    program = Program(function, x, recipes=("dead_code", "fuse_pointwise"))
+    kept = x.clone()
+    want = program.eager()
+    assert torch.equal(x, kept)
+    got = program.run()
+    assert torch.equal(x, kept) and differences(got, want) == []
+    tensors = [t for t in torch.utils._pytree.tree_leaves(got)]
+    addresses = [x.data_ptr(), *(t.data_ptr() for t in tensors)]
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 1.5, lambda x: x + 1, lambda x: F.dropout(x, 0.5), lambda x: F.relu(-x), lambda x: x / x,
+                                      lambda x: torch.abs(x.sin()), lambda x: (x * torch.ones(3, 1)), lambda x: x.to(torch.float64)])
+def test_what_changes_something_is_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert "dead_code" not in proposed(lambda x: function(x).sum(), torch.randn(4))
+
+
+class Net(nn.Module):
+    def __init__(self, tail: Callable[[torch.Tensor], object]):
+        super().__init__()
+        self.a, self.b, self.norm, self.tail = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, 1), nn.BatchNorm2d(8), tail
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.tail(self.b(F.silu(self.norm(self.a(x)))))
+
+
+TAILS: dict[str, Callable[[torch.Tensor], object]] = {
+    "the convolution itself": lambda y: y, "a pointwise result": lambda y: torch.sigmoid(y) + 1, "a view of the convolution": lambda y: y.flatten(2),
+    "a view of a pointwise result": lambda y: F.relu(y).view(y.shape[0], -1), "a transposed view": lambda y: F.relu(y).permute(0, 2, 3, 1),
+    "a pool": lambda y: F.max_pool2d(y, 2), "a reduction": lambda y: y.mean((2, 3)), "several": lambda y: (y, F.relu(y), {"pool": F.avg_pool2d(y, 2)}),
+    "a channel slice": lambda y: y[:, :3] * y[:, 3:], "a norm": lambda y: F.group_norm(y, 2), "a chunk": lambda y: y.chunk(2, 1)}
+
+
+@pytest.fixture(scope="module")
+def relaid() -> dict[str, Program]:
+    torch.manual_seed(0)
+    made = {name: Program(Net(tail).eval(), torch.randn(2, 3, 5, 7)) for name, tail in TAILS.items()}
+    compiled(made.values())
+    return made
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_channels_last_keeps_values_and_the_layout_of_what_is_returned(relaid: dict[str, Program], name: str) -> None:
+    program = relaid[name]
+    assert {"channels_last", "fold_batch_norm"} <= set(program.recipes)
+    assert differences(program.run(), program.eager(), scale=5) == []
+
+
+@pytest.mark.parametrize("recipes", [("channels_last",), ("channels_last", "fuse_epilogue"), ("fold_batch_norm",), ("fuse_rowwise",), (),
+                                     ("channels_last", "fuse_epilogue", "inplace_epilogue"), ("fuse_pointwise",), ("fuse_epilogue",)])
+def test_any_subset_of_recipes_composes(recipes: tuple[str, ...]) -> None:
+    programs = [Program(Net(tail).eval(), torch.randn(2, 3, 5, 7), recipes=recipes) for tail in TAILS.values()]
+    for program in compiled(programs):
+        assert differences(program.run(), program.eager(), scale=5) == []
+
+
+def test_channels_last_input_is_not_copied() -> None:
+    x = torch.randn(2, 3, 5, 7).contiguous(memory_format=torch.channels_last)
+    program = Program(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), x)
+    assert "x0.contiguous" not in program.text and differences(program.run(), program.eager()) == []
+
+
+def test_channels_last_needs_a_2d_convolution() -> None:
+    assert "channels_last" not in proposed(nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 9))
+    assert "channels_last" not in proposed(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
+
+
+def test_epilogue_writes_over_a_library_result_only_when_nobody_else_reads_it() -> None:
+    fc = nn.Linear(6, 6)
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = fc
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.fc(x)
+            return F.relu(y) + 1, y.cumsum(0)
+
+    once, twice = compiled([Program(nn.Sequential(fc, nn.ReLU()), torch.randn(5, 6)), Program(Twice(), torch.randn(5, 6))])
+    assert "torch.empty" not in once.text and "torch.empty" in twice.text
+    for program in (once, twice):
+        assert differences(program.run(), program.eager()) == []
+
+
+def test_every_recipe_says_when_it_is_exact() -> None:
+    for name, recipe in RECIPES.items():
+        assert recipe.name == name and recipe.condition and recipe.kind in ("graph", "fusion", "host", "schedule")
