@@ -26,6 +26,8 @@ MAX_PERSISTENT = 1 << 15
 """Values of one tile that registers can hold: 32 of 4 bytes a thread with 1024 threads."""
 NARROW = 16
 """Below this extent a variable is too short to be a tile's own axis."""
+SMALL = 1 << 22
+"""Elements that pass in about the time of a launch, so that the number of launches decides."""
 MAX_OPTIONS = 12
 COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"}
 """Scalar functions of ten and more instructions."""
@@ -192,7 +194,8 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
                 loops.append(_looped(1, rblock, warps))
     splits = _splits(kernel, rows, length)
     if rows < NUM_SMS and length > 8192 and splits:
-        return [*splits[:4], *found[:4], *loops[:2], *splits[4:]]
+        # Where a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
+        return [*found[:2], *splits[:4], *found[2:4], *loops[:2], *splits[4:]]
     return [*found, *loops, *splits[:2]]
 
 
@@ -216,6 +219,8 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
             while pieces > 2 and pieces * rblock > length:
                 pieces //= 2
             splits.append(_split(xblock, rblock, pieces, 8))
+    if found and rows * length <= SMALL:
+        return [*found[:4], *splits[:3], *loops[:4]]
     if rows < 64 * NUM_SMS and length >= 1024 and splits:
         return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
     # One pass streams best in small tiles; several passes over the same data are better kept in registers.

@@ -18,6 +18,7 @@ so, and how far they move, by shaking the inputs of the float64 module by one fl
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,10 +161,13 @@ class Cases:
             return Expected(name, leaf, None, 0.0, 0.0, True)
         # The reference may return a buffer or an input, which later calls overwrite.
         leaf = leaf.detach().clone()
-        finite = bool(leaf.isfinite().all())
         real = torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
-        sample = real if finite else real[real.isfinite()]
-        rms = max(float(torch.linalg.vector_norm(sample, dtype=torch.float64)) / max(sample.numel(), 1) ** 0.5, 1e-30)
+        size = float(torch.linalg.vector_norm(real, dtype=torch.float64))
+        sample, finite = real, math.isfinite(size)
+        if not finite:
+            sample = real[real.isfinite()]
+            size = float(torch.linalg.vector_norm(sample, dtype=torch.float64))
+        rms = max(size / max(sample.numel(), 1) ** 0.5, 1e-30)
         own_error = float("nan")
         if truth is not None:
             target = torch.view_as_real(truth) if truth.is_complex() else truth

@@ -111,10 +111,9 @@ class _Worker:
         if self.session is None:
             answer = self._start(deadline)
             if isinstance(answer, Death):
-                self.spent = True
                 if _passed(deadline):
                     return None
-                self.broken = self._broken(answer)
+                self.broken = self._broken(answer)  # for the candidates after this one, too: it would not go better
         if self.broken is not None:
             return self._verdict(began, {"status": "broken_task", "stage": "check", "error": self.broken}, "")
         assert self.session is not None

@@ -9,8 +9,8 @@ another order and approximates exp) and never above its ceiling.
     exact   0       0         integers and booleans
     fp64    1e-10   1e-7
     fp32    1e-5    1e-4      zero-mean matmul in fp32 errs by 2e-6 here, in TF32 by 1.5e-3: 1e-4 admits no TF32
-    tf32    2e-3    3e-3      five to eight standard deviations of TF32's rounding (3e-4) in a product; 25 million elements
-                              of a convolution reach 1.9e-3 in the reference itself, bfloat16 operands would err by 1e-2
+    tf32    2e-3    3e-3      five to eight standard deviations of TF32's rounding (3e-4) in a product; a convolution's
+                              25 million elements reach 1.9e-3 in the reference itself, bfloat16 would err by 1e-2
     half    2 eps   16 eps    eps of the coarser of the task's 16-bit types: 9.8e-4 (float16), 7.8e-3 (bfloat16)
 """
 

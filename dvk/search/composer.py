@@ -7,7 +7,7 @@ kernel's schedules are tried, the kernel that moves most bytes first, until noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dvk.composer import Plan, applicable, fuse, renderer, write
@@ -93,7 +93,7 @@ def speed(verdict: Verdict | None) -> float:
     return verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
 
 
-def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """What a schedule changes, for people."""
     keys: Iterable[str] = dict.fromkeys([*old, *new])
     changed: Sequence[str] = [f"{k}={new.get(k)}" for k in keys if old.get(k) != new.get(k)]

@@ -462,42 +462,63 @@ def test_works_when_the_users_file_imports_everything() -> None:
     agree(Counting(text, torch.randn(5)), torch.randn(5), fused=True)
 
 
-def child(candidate: str, folder: Path, env: dict[str, str], arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A fresh interpreter that runs a drop-in without dvk."""
-    path = folder / "best.py"
-    if not path.exists():
-        path.write_text(candidate, encoding="utf-8")
-    code = ("import sys, torch, best\nx = torch.arange(32.).view(4, 8) / 32\nm = best.ModelNew().eval()\ntorch.manual_seed(0)\n"
-            "with torch.no_grad():\n    [torch.nn.init.normal_(p) for p in m.parameters()]\n    got = m(x)\n"
-            "    want = best.Model.forward(m, x)\nassert 'dvk' not in sys.modules\n"
-            "print(m._dvk_ready, torch.allclose(got, want, atol=1e-5))\n")
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def environment(**changes: str) -> dict[str, str]:
-    return {**{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CXX")}, **changes}
+CHILD = """
+import sys, torch, best
+model = best.ModelNew().eval()
+x = torch.arange(32.).view(4, 8) / 32
+with torch.no_grad():
+    got, want = model(x), best.Model.forward(model, x)
+assert "dvk" not in sys.modules
+print(model._dvk_ready, torch.allclose(got, want, atol=1e-5))
+"""
 
 
 def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    running = [child(block.candidate.source, tmp_path, environment(DVK_CACHE=str(cache))) for _ in range(3)]
+    (tmp_path / "best.py").write_text(block.candidate.source, encoding="utf-8")
+    env = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "DVK_CACHE": str(cache)}
+    running = [subprocess.Popen([sys.executable, "-c", CHILD], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+               for _ in range(2)]
     for process in running:
         out, error = process.communicate(timeout=120)
         assert out.split() == ["True", "True"], error
     assert len(list((cache / "cpp").iterdir())) == 1
 
 
-@pytest.mark.parametrize("broken,said", [({"PATH": ""}, "no C++ compiler found"), ({"CXX": "/no/such/compiler"}, "running the original"),
-                                         ({"CXX": "false"}, "the C++ compiler failed")])
-def test_without_a_compiler_it_warns_and_computes_the_original(block: Counting, tmp_path: Path, broken: dict[str, str], said: str) -> None:
-    out, error = child(block.candidate.source, tmp_path, environment(DVK_CACHE=str(tmp_path / "cache"), **broken)).communicate(timeout=120)
-    assert out.split() == ["False", "True"] and said in error, error
+@torch.no_grad()
+@pytest.mark.parametrize("name,value,said", [("PATH", "", r"no C\+\+ compiler found"), ("CXX", "/no/such/compiler", "running the original"),
+                                             ("CXX", "false", r"the C\+\+ compiler failed"), ("CXX", "g++ --no-such-option", "compiler failed")])
+def test_without_a_compiler_it_warns_once_and_computes_the_original(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+                                                                    value: str, said: str) -> None:
+    monkeypatch.setenv("DVK_CACHE", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(name, value)
+    fresh = run_source(block.candidate.source).ModelNew().eval()
+    fresh.load_state_dict(block.reference.state_dict())
+    x = torch.randn(4, 8)
+    with pytest.warns(UserWarning, match=said):
+        got = fresh(x)
+    assert differences(got, block.reference(x)) == [] and fresh._dvk_ready is False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fresh(x)
 
 
-def test_strict_mode_raises_when_the_compiler_fails(block: Counting, tmp_path: Path) -> None:
-    env = environment(DVK_CACHE=str(tmp_path / "cache"), CXX="false", DVK_STRICT="1")
-    _, error = child(block.candidate.source, tmp_path, env).communicate(timeout=120)
-    assert "RuntimeError: the C++ compiler failed" in error
+@torch.no_grad()
+def test_a_compiler_with_options_works(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVK_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", "g++ -O1")
+    fresh = run_source(block.candidate.source).ModelNew().eval()
+    fresh(torch.randn(4, 8))
+    assert fresh._dvk_ready is True
+
+
+@torch.no_grad()
+def test_strict_mode_raises_when_the_compiler_fails(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("DVK_CACHE", str(tmp_path)), ("CXX", "false"), ("DVK_STRICT", "1")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RuntimeError, match="compiler failed"):
+        run_source(block.candidate.source).ModelNew().eval()(torch.randn(4, 8))
 
 
 @torch.no_grad()

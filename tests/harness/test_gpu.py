@@ -57,7 +57,8 @@ def test_load_inline_candidates(quick):
 def test_convolutions_are_held_to_tf32(quick):
     (verdict,) = judge(gpu_task("convolution"), [candidate("good/torch_convolution")], config=quick)
     assert verdict.status is Status.OK, verdict.error
-    assert (verdict.precision, verdict.tolerance) == ("tf32", 2e-3)
+    assert verdict.precision == "tf32"
+    assert verdict.tolerance is not None and 2e-3 <= verdict.tolerance <= 3e-3
 
 
 def test_many_share_one_gpu(quick):

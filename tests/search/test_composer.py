@@ -1,0 +1,106 @@
+"""The composer's strategy on verdicts that we make up: it is deterministic and follows the numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dvk import composer, tasks
+from dvk.composer.recipes import RECIPES
+from dvk.config import Config
+from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict
+from dvk.registry import resolve
+from dvk.search import STRATEGIES, Problem
+from dvk.search.composer import MEASURED, Planner, search
+from tests.tasks.shrink import TASKS, shrunken
+
+
+def problem(name: str, folder: Path, skills: tuple[Skill, ...] = ()) -> Problem:
+    task = tasks.load(str(shrunken(TASKS / "examples" / f"{name}.py", folder)))
+    return Problem(task, composer.capture(task, Config().limits), "cpp", skills, Config())
+
+
+def verdict(speedup: float) -> Verdict:
+    timing = Timing(candidate_ms=1.0, reference_ms=speedup, speedup=Interval(value=speedup, lo=speedup, hi=speedup), num_pairs=9, seconds=0.1)
+    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
+
+
+def play(given: Problem, score) -> list[Candidate]:
+    """Run a strategy on a made-up clock; every candidate it proposed, in order."""
+    proposals = search(given)
+    seen: list[Candidate] = []
+    batch = next(proposals, None)
+    while batch is not None:
+        seen += batch
+        try:
+            batch = proposals.send([verdict(score(c)) for c in batch])
+        except StopIteration:
+            break
+    return seen
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory):
+    return problem("conv_bn_relu", tmp_path_factory.mktemp("conv"))
+
+
+def test_same_verdicts_same_proposals(conv):
+    first = [c.id for c in play(conv, lambda c: 1.0)]
+    assert first == [c.id for c in play(conv, lambda c: 1.0)]
+    assert len(first) > 3
+
+
+def test_a_measured_recipe_is_kept_only_where_it_won(conv):
+    def slower_in_channels_last(candidate: Candidate) -> float:
+        return 0.5 if "channels_last" in candidate.recipes else 2.0
+
+    def faster_in_channels_last(candidate: Candidate) -> float:
+        return 3.0 if "channels_last" in candidate.recipes else 2.0
+
+    assert "channels_last" not in play(conv, slower_in_channels_last)[-1].recipes
+    assert "channels_last" in play(conv, faster_in_channels_last)[-1].recipes
+
+
+def test_recipes_come_in_the_order_of_the_retrieved_skills(tmp_path):
+    skills = tuple(Skill(name=f"s_{r}", description="d", body="b", recipe=r) for r in ("fuse_pointwise", "fuse_rowwise"))
+    planner = Planner(problem("layernorm_gelu_residual", tmp_path, skills))
+    assert planner.order[:2] == ["fuse_pointwise", "fuse_rowwise"]
+    assert set(planner.order) == set(planner.applicable)
+    candidate = planner.candidate(*planner.structures()[0])
+    assert set(candidate.skills) == {"s_fuse_pointwise", "s_fuse_rowwise"}
+
+
+def test_a_skill_whose_recipe_is_not_used_is_not_named(tmp_path):
+    skill = Skill(name="graphs", description="d", body="b", recipe="cuda_graph")
+    planner = Planner(problem("layernorm_gelu_residual", tmp_path, (skill,)))
+    assert "cuda_graph" not in planner.order
+    assert planner.candidate(*planner.structures()[0]).skills == ()
+
+
+def test_a_broken_batch_ends_in_no_choice(conv):
+    proposals = search(conv)
+    batch = next(proposals)
+    bad = Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong")
+    later: list[Candidate] = []
+    try:
+        while True:
+            later += batch
+            batch = proposals.send([bad] * len(batch))
+    except StopIteration:
+        pass
+    assert later
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_keeps_the_contract(name, conv):
+    proposals = resolve(name, STRATEGIES, "strategy")(conv)
+    batch = next(proposals)
+    assert batch and all(isinstance(c, Candidate) and "ModelNew" in c.source for c in batch)
+    assert all(set(c.recipes) <= set(RECIPES) for c in batch)
+    following = proposals.send([None] * len(batch))
+    assert isinstance(following, list)
+
+
+def test_measured_recipes_exist():
+    assert set(MEASURED) <= set(RECIPES)
