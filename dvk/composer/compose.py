@@ -12,10 +12,11 @@ from typing import Any
 
 from dvk.composer import cpp, dropin, embedded, host, recipes
 from dvk.composer.capture import Captured
-from dvk.composer.fuse import LONG_ROW, MANY_ROWS, Group, Partition, partition
+from dvk.composer.fuse import Group, Partition, partition
 from dvk.composer.kernel import Kernel, build
 from dvk.composer.lowering import PrimGraph, lower
 from dvk.composer.prims import Prim
+from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend, Candidate, Graph, Task
 
 
@@ -47,7 +48,7 @@ def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
     """Apply the graph recipes among `names`, lower and partition."""
     graph = recipes.rewrite(captured.graph, names, task.device)
     prims = lower(graph, recipes.allowed(graph, names))
-    part = partition(prims, partial(_may_merge, names, task.device))
+    part = partition(prims, partial(_may_merge, names))
     strides = host.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
@@ -56,15 +57,9 @@ def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
     return Composition(graph, prims, part, kernels)
 
 
-def _may_merge(names: tuple[str, ...], device: str, first: Group, second: Group, value: Prim) -> bool:
+def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim) -> bool:
     if first.reduced or second.reduced:
-        if "fuse_rowwise" not in names:
-            return False
-        # Later work on a row that one program must finish alone pays only with short rows or many of them.
-        long = max(first.row_length, second.row_length) > LONG_ROW
-        rows = max(first.rows if first.reduced else 0, second.rows if second.reduced else 0)
-        later = first.reduced and not all(second.is_row_level(p) or p.shape == value.shape for p in second.members)
-        return not (long and later and device == "cuda" and rows < MANY_ROWS)
+        return "fuse_rowwise" in names
     return "fuse_pointwise" in names or "fuse_epilogue" in names
 
 
@@ -144,4 +139,5 @@ def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backe
     if backend == "cpp":
         return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}
     used = {{"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[schedule["kind"]]}
-    return used | ({"online_softmax"} if schedule.get("online") else set())
+    online = schedule.get("online") and isinstance(online_pair(kernel), SoftmaxPair)
+    return used | ({"online_softmax"} if online else set())

@@ -118,8 +118,14 @@ def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor,
     return held[name][1]
 
 
-def dvk_strided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """`tensor` in the layout a kernel was written for."""
+def dvk_strided(tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """`tensor` in the layout a kernel was written for.
+
+    Raises:
+        RuntimeError: it is another shape or dtype: a kernel would read beyond its memory.
+    """
+    if shape is not None and (tensor.shape != shape or tensor.dtype is not dtype):
+        raise RuntimeError(f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}")
     if tensor.stride() == strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

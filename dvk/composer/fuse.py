@@ -20,9 +20,6 @@ from dvk.composer.prims import Prim, View, operand_index, reduced_dims
 
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
-LONG_ROW = 1 << 14
-"""Elements a row may have before later work on the same row needs many rows to keep a GPU busy."""
-MANY_ROWS = 128
 EFFECTS = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 """Parts of operator names that draw random numbers."""
 

@@ -200,7 +200,7 @@ class HostWriter:
                 name = self._fresh()
                 self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
             elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
-                self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r})")
+                self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
             inputs.append(name)
         pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
         self.inplace[kernel.name] = pairs

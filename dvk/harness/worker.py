@@ -122,6 +122,8 @@ def _settle() -> None:
     # torch.compile's own cache pays across sessions: the same reference is compiled in each.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor"))
     os.environ.setdefault("MAX_JOBS", "4")
+    # A drop-in of ours falls back to the original where its kernels do not compile; here that must show.
+    os.environ["DVK_STRICT"] = "1"
 
 
 def _device_name(task: Task) -> str:

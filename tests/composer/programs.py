@@ -78,7 +78,7 @@ class Program:
     @property
     def externs(self) -> list[str]:
         """ATen operators that stayed PyTorch calls."""
-        return [p.op for p in self.composition.prims.prims if p.kind == "extern" and p.op not in ("getitem", "derived")]
+        return [p.op for p in self.composition.part.users if p.kind == "extern" and p.op not in ("getitem", "derived")]
 
     def run(self, *args: Any) -> Any:
         """The program's result; compiled alone if it was not compiled with others."""

@@ -67,7 +67,7 @@ class Program:
         text = (
             f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
         )
-        return text.replace("dvk_strided(", "(lambda t, s: t)(")
+        return text.replace("dvk_strided(", "(lambda t, *layout: t)(")
 
     def run(self, choose: Callable[[Kernel], dict[str, Any]]) -> Any:
         return load(self.text(choose)).run(self.module, *self.args)

@@ -1,0 +1,113 @@
+"""Scalar C++: types, literals and one expression an operation.
+
+Math functions are declared with the vector signatures of libmvec, so that loops with `exp` or `erf`
+vectorise without -ffast-math. NaN propagates through max and min.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dvk.composer.kernel import Instr, Kernel, Ref
+
+STORAGE = {"float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "unsigned short", "int64": "long",
+           "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
+REGISTER = {**STORAGE, "bool": "bool"}
+
+PRELUDE = """\
+#define VMATH __attribute__((simd("notinbranch"), const))
+extern "C" {
+VMATH float expf(float); VMATH float logf(float); VMATH float log1pf(float); VMATH float expm1f(float);
+VMATH float tanhf(float); VMATH float erff(float); VMATH float sinf(float); VMATH float cosf(float);
+VMATH float exp2f(float); VMATH float log2f(float);
+VMATH double exp(double); VMATH double log(double); VMATH double log1p(double); VMATH double expm1(double);
+VMATH double tanh(double); VMATH double erf(double); VMATH double sin(double); VMATH double cos(double);
+VMATH double exp2(double); VMATH double log2(double);
+}
+// The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them.
+static inline float dvk_expf(float x) { float r = expf(x < -86.0f ? -86.0f : x); return r < 4.48e-38f ? 0.0f : r; }
+static inline double dvk_exp(double x) { double r = exp(x < -700.0 ? -700.0 : x); return r < 9.9e-305 ? 0.0 : r; }
+"""
+BF16 = """\
+static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
+static inline unsigned short f2bf(float f) {
+  unsigned u; __builtin_memcpy(&u, &f, 4);
+  unsigned r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return f != f ? 0x7fc0 : (unsigned short)r;
+}
+"""
+
+_CALLS = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2"}
+_ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearbyint", "sqrt": "sqrt", "abs": "fabs"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+          "and": "&", "or": "|"}
+
+
+def prelude(kernels: Iterable[Kernel]) -> str:
+    """Declarations the kernels need."""
+    types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
+    types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
+    return PRELUDE + (BF16 if "bfloat16" in types else "")
+
+
+def literal(value: bool | int | float, want: str) -> str:
+    """A number as a C++ literal of the wanted register type."""
+    if want == "bool":
+        return "true" if value else "false"
+    if want in ("float32", "float64"):
+        value = float(value)
+        if math.isinf(value):
+            return ("-" if value < 0 else "") + ("__builtin_inff()" if want == "float32" else "__builtin_inf()")
+        if math.isnan(value):
+            return '__builtin_nan("")'
+        return repr(value) + ("f" if want == "float32" else "")
+    return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
+
+
+def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
+    """One scalar operation on operands already of the compute type."""
+    op, single = instr.op, instr.compute == "float32"
+    suffix = "f" if single else ""
+    one = literal(1, instr.compute)
+    if op in _INFIX:
+        return f"({a[0]} {_INFIX[op]} {a[1]})"
+    if op == "exp":
+        return f"dvk_exp{suffix}({a[0]})"
+    if op in _CALLS:
+        return f"{op}{suffix}({a[0]})"
+    if op == "abs" and instr.compute not in ("float32", "float64"):
+        return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
+    if op in _ROUND:
+        return f"__builtin_{_ROUND[op]}{suffix}({a[0]})"
+    if op == "neg":
+        return f"(-{a[0]})"
+    if op == "rsqrt":
+        return f"({one} / __builtin_sqrt{suffix}({a[0]}))"
+    if op == "reciprocal":
+        return f"({one} / {a[0]})"
+    if op == "sigmoid":
+        return f"({one} / ({one} + dvk_exp{suffix}(-{a[0]})))"
+    if op == "sign":
+        return f"({REGISTER[instr.compute]})(({a[0]} > 0) - ({a[0]} < 0))"
+    if op in ("max", "min"):
+        sign = "<" if op == "max" else ">"
+        if not isinstance(instr.args[1], Ref):
+            return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
+        return f"(({a[0]} {sign} {a[1]} || {a[1]} != {a[1]}) ? {a[1]} : {a[0]})"
+    if op == "where":
+        return f"({condition[0]} ? {a[1]} : {a[2]})"
+    if op == "not":
+        return f"(!{condition[0]})"
+    if op == "isnan":
+        return f"({a[0]} != {a[0]})"
+    if op == "isinf":
+        return f"(__builtin_fabs{suffix}({a[0]}) == {literal(math.inf, instr.compute)})"
+    if op == "as":
+        return a[0]
+    if op == "cast_float16":
+        return f"((float)(_Float16){a[0]})"
+    if op == "cast_bfloat16":
+        return f"bf2f(f2bf({a[0]}))"
+    assert op.startswith("cast_"), op
+    return a[0]

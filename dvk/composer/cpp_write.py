@@ -1,0 +1,374 @@
+"""Write one kernel as a C++ function: loops over rows and lanes, one pass over a row a stage.
+
+Row kernels reduce along memory: a task is a row, SIMD runs along it. Column kernels reduce across
+memory: a task is a piece of the fastest row variable, accumulators are arrays over the piece.
+Pointwise kernels are column kernels that reduce nothing. Costly values that a later pass needs again
+are kept in a row-sized buffer on the stack. Sums over long rows accumulate in double.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.affine import Affine, Var
+from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
+from dvk.composer.kernel import Argument, Instr, Kernel, Ref
+
+LONG_SUM = 1 << 16
+"""Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
+KEPT_BYTES = 1 << 17
+"""Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""
+COSTLY = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sigmoid"}
+SERIAL_BELOW = 1 << 13
+"""Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
+
+
+class Writer:
+    """The text of one kernel under a schedule."""
+
+    def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
+        self.k, self.schedule, self.inplace = kernel, schedule, inplace
+        self.lines: list[str] = []
+        self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
+        self.depth = 0
+        # The variable that SIMD runs over: the fastest reduced one, or the fastest row variable.
+        pool = kernel.reduced if kernel.family == "row" else kernel.rows
+        self.lane: Var | None = pool[-1] if pool else None
+        self.arrays = kernel.family == "column"
+        self.done: set[int] = set()
+        self.kept: set[int] = set()
+        self.kept = self._plan_kept()
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.put(f"{text} {{".lstrip())
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.put("}")
+
+    # -------------------------------------------------------------- the function
+
+    def function(self) -> str:
+        k = self.k
+        aliased = set(self.inplace.values())
+        params = [f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}" for n, b in enumerate(k.inputs)]
+        params += [f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}" for n, b in enumerate(k.outputs)]
+        self.put(f"// {k.summary}")
+        if self.schedule["width"] == 256:
+            self.put('__attribute__((target("prefer-vector-width=256")))')
+        self.open(f'extern "C" void {k.name}({", ".join(params)})')
+        if k.family == "row":
+            self._row_kernel()
+        else:
+            self._lane_kernel()
+        self.close()
+        return "\n".join(self.lines)
+
+    def _total(self) -> int:
+        return self.k.num_rows * self.k.row_length
+
+    def _lane_kernel(self) -> None:
+        """Pointwise and column kernels: tasks are pieces of the fastest row variable, SIMD runs inside a piece."""
+        k = self.k
+        lane = self.lane or Var(1)
+        self.names.setdefault(lane, "i0")
+        chunk = min(int(self.schedule["chunk"]), max(lane.size, 1))
+        pieces = -(-lane.size // chunk)
+        outer = [v for v in k.rows if v is not lane]
+        tasks = pieces * math.prod(v.size for v in outer)
+        self._parallel_for(tasks)
+        self._decompose("t", [*outer, ("p", pieces)])
+        self.put(f"const long lo = p * {chunk};")
+        self.put(f"const long len = {lane.size} - lo < {chunk} ? {lane.size} - lo : {chunk};")
+        if k.family == "pointwise":
+            self._lane_loop([i for i in k.instrs], [], stores=list(k.stores))
+        else:
+            self._passes(chunk)
+        self.close()
+
+    def _parallel_for(self, tasks: int) -> None:
+        if tasks > 1 and self._total() >= SERIAL_BELOW:
+            self.put("#pragma omp parallel for schedule(static)")
+        self.open(f"for (long t = 0; t < {tasks}; ++t)")
+
+    def _decompose(self, flat: str, variables: list[Any]) -> None:
+        """Declare each variable as its digit of the flat index, the last one fastest."""
+        named = [(self.names[v], v.size) if isinstance(v, Var) else v for v in variables]
+        rest = flat
+        for position, (name, size) in enumerate(reversed(named)):
+            last = position == len(named) - 1
+            self.put(f"const long {name} = {rest if last else f'{rest} % {size}'};")
+            if not last:
+                self.put(f"const long {flat}{position} = {rest} / {size};")
+                rest = f"{flat}{position}"
+
+    def _row_kernel(self) -> None:
+        """Row kernels: a task is a row, or with `inner` parallelism a piece of each pass over it."""
+        k = self.k
+        if self.schedule["parallel"] == "inner":
+            self.open(f"for (long t = 0; t < {k.num_rows}; ++t)")
+        else:
+            self._parallel_for(k.num_rows)
+        self._decompose("t", list(k.rows))
+        for value in sorted(self.kept):
+            self.put(f"{REGISTER[k.instrs[value].type]} s{value}[{k.row_length}];")
+        self._passes(0)
+        self.close()
+
+    # -------------------------------------------------------------- passes
+
+    def _passes(self, chunk: int) -> None:
+        k = self.k
+        for stage in range(k.num_stages):
+            self._row_values([i for i in k.instrs if k.is_row_value(i) and i.stage == stage and not i.op.startswith("reduce_")], chunk)
+            reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
+            constant = [r for r in reduces if k.is_row_value(k.instrs[_ref(r.args[0])])]
+            for r in constant:
+                self._constant_reduce(r, chunk)
+            looped = [r for r in reduces if r not in constant]
+            stores = self._element_stores(stage)
+            if looped or stores:
+                self._pass(self._closure(self._targets(stage)), looped, stores, chunk)
+                self.done.update(i.id for i in self._closure(self._targets(stage)))
+        self._row_stores([s for s in k.stores if k.is_row_store(s)])
+
+    def _element_stores(self, stage: int) -> list[Any]:
+        return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
+
+    def _targets(self, stage: int) -> list[int]:
+        """Element-level values that the pass of a stage is made for."""
+        k = self.k
+        reduced = [_ref(i.args[0]) for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
+        return [t for t in [*reduced, *(s.value for s in self._element_stores(stage))] if not k.is_row_value(k.instrs[t])]
+
+    def _closure(self, targets: list[int]) -> list[Instr]:
+        """Element-level instructions that the targets need, not going behind values kept from an earlier pass."""
+        needed: set[int] = set()
+        pending = list(targets)
+        while pending:
+            instr = self.k.instrs[pending.pop()]
+            if instr.id in needed or self.k.is_row_value(instr):
+                continue
+            needed.add(instr.id)
+            if instr.id not in self.kept or instr.id not in self.done:
+                pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+        return [i for i in self.k.instrs if i.id in needed]
+
+    def _plan_kept(self) -> set[int]:
+        """Costly values of one pass that a later pass needs again: worth a buffer of a row's length."""
+        k = self.k
+        if k.family != "row" or k.num_stages < 2 or k.row_length * 4 > KEPT_BYTES or not self.schedule.get("keep", True):
+            return set()
+        kept: set[int] = set()
+        seen: set[int] = set()
+        for stage in range(k.num_stages):
+            pending, here = self._targets(stage), set()
+            while pending:
+                instr = k.instrs[pending.pop()]
+                if instr.id in here or k.is_row_value(instr):
+                    continue
+                here.add(instr.id)
+                if instr.id in seen and self._is_costly(instr, kept):
+                    kept.add(instr.id)
+                else:
+                    pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+            seen |= here
+        return kept if len(kept) * k.row_length * 4 <= KEPT_BYTES else set()
+
+    def _is_costly(self, instr: Instr, kept: set[int]) -> bool:
+        if instr.op in COSTLY:
+            return True
+        return any(self._is_costly(self.k.instrs[a.id], kept) for a in instr.args
+                   if isinstance(a, Ref) and a.id not in kept and not self.k.is_row_value(self.k.instrs[a.id]))
+
+    def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
+        if self.arrays:
+            for r in reduces:
+                self.put(f"{self._acc_type(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {self._identity(r)};")
+            for var in self.k.reduced:
+                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size}; ++{self.names[var]})")
+            self._lane_loop(needed, reduces, stores)
+            for _ in self.k.reduced:
+                self.close()
+            return
+        for r in reduces:
+            self.put(f"{self._acc_type(r)} v{r.id} = {self._identity(r)};")
+            if r.op in ("reduce_max", "reduce_min"):
+                self.put(f"int nan{r.id} = 0;")
+        clauses = " ".join(self._clause(r) for r in reduces)
+        lane, outer = self.k.reduced[-1], self.k.reduced[:-1]
+        inner = self.names[lane]
+        if self.schedule["parallel"] == "inner":
+            chunk = int(self.schedule["chunk"])
+            pieces = -(-lane.size // chunk)
+            tasks = pieces * math.prod(v.size for v in outer)
+            if tasks > 1 and self._total() >= SERIAL_BELOW:
+                self.put(f"#pragma omp parallel for schedule(static) {clauses}")
+            self.open(f"for (long u = 0; u < {tasks}; ++u)")
+            self._decompose("u", [*outer, ("p", pieces)])
+            self.put(f"const long lo = p * {chunk}, hi = lo + {chunk} < {lane.size} ? lo + {chunk} : {lane.size};")
+            depth = 1
+        else:
+            for var in outer:
+                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size}; ++{self.names[var]})")
+            self.open("")
+            self.put(f"const long lo = 0, hi = {lane.size};")
+            depth = len(outer) + 1
+        self.put(f"#pragma omp simd {clauses}".rstrip())
+        self.open(f"for (long {inner} = lo; {inner} < hi; ++{inner})")
+        for instr in needed:
+            self._scalar(instr)
+        for r in reduces:
+            self._accumulate(r, f"v{r.id}")
+        for s in stores:
+            self._store(s)
+        self.close()
+        for _ in range(depth):
+            self.close()
+        for r in reduces:
+            if r.op in ("reduce_max", "reduce_min"):
+                self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
+
+    def _lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
+        lane = self.lane
+        self.put("#pragma omp simd")
+        self.open("for (long l = 0; l < len; ++l)")
+        if lane is not None:
+            self.put(f"const long {self.names[lane]} = lo + l;")
+        for instr in needed:
+            self._scalar(instr)
+        for r in reduces:
+            self._accumulate(r, f"v{r.id}[l]")
+        for s in stores:
+            self._store(s)
+        self.close()
+
+    def _row_values(self, instrs: list[Instr], chunk: int) -> None:
+        if not self.arrays:
+            for instr in instrs:
+                self._scalar(instr)
+            return
+        if not instrs:
+            return
+        for instr in instrs:
+            self.put(f"{REGISTER[instr.type]} v{instr.id}[{chunk}];")
+        self.put("#pragma omp simd")
+        self.open("for (long l = 0; l < len; ++l)")
+        if self.lane is not None:
+            self.put(f"const long {self.names[self.lane]} = lo + l;")
+        for instr in instrs:
+            self.put(f"v{instr.id}[l] = {self._expression(instr)};")
+        self.close()
+
+    def _row_stores(self, stores: list[Any]) -> None:
+        if not stores:
+            return
+        if self.arrays:
+            self._lane_loop([], [], stores)
+        else:
+            for s in stores:
+                self._store(s)
+
+    def _constant_reduce(self, r: Instr, chunk: int) -> None:
+        value = self._arg(r.args[0], r.type)
+        times = f" * ({REGISTER[r.type]}){self.k.row_length}" if r.op == "reduce_sum" else ""
+        if self.arrays:
+            self.put(f"{REGISTER[r.type]} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
+        else:
+            self.put(f"{REGISTER[r.type]} v{r.id} = {value}{times};")
+        if r.op == "reduce_prod":
+            cell = f"v{r.id}[l]" if self.arrays else f"v{r.id}"
+            each = "for (long l = 0; l < len; ++l) " if self.arrays else ""
+            self.put(f"for (long n = 1; n < {self.k.row_length}; ++n) {each}{cell} *= {value};")
+
+    # -------------------------------------------------------------- reductions
+
+    def _acc_type(self, r: Instr) -> str:
+        long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > LONG_SUM
+        return "double" if long_sum else REGISTER[r.type]
+
+    def _identity(self, r: Instr) -> str:
+        if r.op == "reduce_sum":
+            return "0"
+        if r.op == "reduce_prod":
+            return "1"
+        return "-__builtin_inf()" if r.op == "reduce_max" else "__builtin_inf()"
+
+    def _clause(self, r: Instr) -> str:
+        sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[r.op]
+        extra = f" reduction(|:nan{r.id})" if sign in ("max", "min") else ""
+        return f"reduction({sign}:v{r.id}){extra}"
+
+    def _accumulate(self, r: Instr, acc: str) -> None:
+        value = self._arg(r.args[0], r.type)
+        if r.op == "reduce_sum":
+            self.put(f"{acc} += {value};")
+        elif r.op == "reduce_prod":
+            self.put(f"{acc} *= {value};")
+        else:
+            sign = ">" if r.op == "reduce_max" else "<"
+            if self.arrays:
+                self.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
+            else:
+                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc}; nan{r.id} |= {value} != {value};")
+
+    # -------------------------------------------------------------- expressions
+
+    def _scalar(self, instr: Instr) -> None:
+        kept = instr.id in self.kept
+        place = f"s{instr.id}[{self._offset(self._row_position)}]" if kept else ""
+        self.put(f"const {REGISTER[instr.type]} v{instr.id} = {place if instr.id in self.done and kept else self._expression(instr)};")
+        if kept and instr.id not in self.done:
+            self.put(f"{place} = v{instr.id};")
+
+    @property
+    def _row_position(self) -> Affine:
+        """Which element of the row, counted along the reduced variables."""
+        position, step = Affine(), 1
+        for var in reversed(self.k.reduced):
+            position = position + Affine.build({var: step})
+            step *= var.size
+        return position
+
+    def _offset(self, offset: Affine) -> str:
+        parts = [f"{self.names[v]} * {c}" if c != 1 else self.names[v] for v, c in offset.terms]
+        return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
+
+    def _arg(self, arg: Argument, want: str) -> str:
+        """An operand converted to the compute type."""
+        if not isinstance(arg, Ref):
+            return literal(arg, want)
+        instr = self.k.instrs[arg.id]
+        in_array = self.arrays and self.k.is_row_value(instr)
+        name = f"v{arg.id}[l]" if in_array else f"v{arg.id}"
+        if instr.type == want and not (instr.op.startswith("reduce_") and self._acc_type(instr) != REGISTER[want]):
+            return name
+        return f"(({REGISTER[want]}){name})" if want != "bool" else f"({name} != 0)"
+
+    def _expression(self, instr: Instr) -> str:
+        if instr.op == "load":
+            buffer = self.k.inputs[instr.buffer]
+            cell = f"a{instr.buffer}[{self._offset(instr.offset)}]"
+            return {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(buffer.dtype, cell)
+        if instr.op == "iota":
+            return self._offset(instr.offset)
+        a = [self._arg(x, instr.compute) for x in instr.args]
+        return scalar_expression(instr, a, [self._arg(x, "bool") for x in instr.args[:1]])
+
+    def _store(self, store: Any) -> None:
+        instr = self.k.instrs[store.value]
+        buffer = self.k.outputs[store.buffer]
+        value = self._arg(Ref(instr.id), instr.type)
+        converted = {"bfloat16": f"f2bf({value})", "bool": f"(unsigned char)({value} ? 1 : 0)"}.get(
+            buffer.dtype, f"({STORAGE[buffer.dtype]}){value}")
+        self.put(f"o{store.buffer}[{self._offset(store.offset)}] = {converted};")
+
+
+def _ref(arg: Argument) -> int:
+    assert isinstance(arg, Ref), "a reduction's operand is a value"
+    return arg.id
