@@ -12,10 +12,15 @@ import typer
 
 def command(
     model: Annotated[str, typer.Argument(help="The file to make faster: model.py, or model.py:Name.")],
-    inputs: Annotated[list[str] | None, typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".')] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".'),
+    ] = None,
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     strategy: Annotated[str, typer.Option(help="auto, composer, random, or path/to/file.py:function.")] = "auto",
@@ -39,8 +44,22 @@ def command(
     if unknown:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
     merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s})
-    request = Request(model, tuple(inputs or ()), tuple(init or ()), eval_mode, dtype, device, backend, strategy, tuple(baseline or ()),
-                      library, out, resume, tuple(sys.argv), quiet=False)
+    request = Request(
+        model,
+        tuple(inputs or ()),
+        tuple(init or ()),
+        eval_mode,
+        dtype,
+        device,
+        backend,
+        strategy,
+        tuple(baseline or ()),
+        library,
+        out,
+        resume,
+        tuple(sys.argv),
+        quiet=False,
+    )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
     if summary["status"] != "faster":
@@ -52,14 +71,27 @@ def lines(summary: dict[str, object]) -> list[str]:
     run = summary["run"]
     if summary["status"] != "faster":
         what = {"no_speedup": "nothing faster was found", "failed": "no candidate was correct"}[str(summary["status"])]
-        return [f"{what}: {summary['reason']}", f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
-                f"report: {run}/report.html"]
-    found = [f"{summary['speedup']:.2f}× faster than eager [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}]: {summary['title']}"]
+        return [
+            f"{what}: {summary['reason']}",
+            f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
+            f"report: {run}/report.html",
+        ]
+    found = [
+        f"{summary['speedup']:.2f}× faster than eager [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}]: {summary['title']}"
+    ]
     baselines = summary["baselines"]
     assert isinstance(baselines, dict)
-    found += [f"{b['speedup']:.2f}× over torch.{name} [{b['lo']:.2f}, {b['hi']:.2f}]" for name, b in baselines.items() if name != "eager" and b]
+    found += [
+        f"{b['speedup']:.2f}× over torch.{name} [{b['lo']:.2f}, {b['hi']:.2f}]"
+        for name, b in baselines.items()
+        if name != "eager" and b
+    ]
     skills = summary["skills"]
     assert isinstance(skills, list)
     if skills:
         found.append(f"skills: {', '.join(skills)}")
-    return [*found, f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model))", f"report:  {run}/report.html"]
+    return [
+        *found,
+        f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model))",
+        f"report:  {run}/report.html",
+    ]

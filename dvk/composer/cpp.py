@@ -14,7 +14,17 @@ from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
 
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-expf", "-fno-builtin-exp", "-fopenmp", "-shared", "-fPIC")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-builtin-expf",
+    "-fno-builtin-exp",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
 """GCC may not know exp by name: it would fold a clamped argument back into a branch around the call, and not vectorise.
 Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
 
@@ -24,14 +34,24 @@ __all__ = ["FLAGS", "default_schedule", "prelude", "render", "schedules"]
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
     few_rows = kernel.family == "row" and kernel.num_rows < 4
-    return {"parallel": "inner" if few_rows else "rows", "chunk": 256 if kernel.family == "column" else 4096, "width": 512}
+    return {
+        "parallel": "inner" if few_rows else "rows",
+        "chunk": 256 if kernel.family == "column" else 4096,
+        "width": 512,
+    }
 
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     first = default_schedule(kernel)
     options = [first]
-    chunks = (64, 256, 1024) if kernel.family == "column" else (1024, 4096, 16384) if kernel.family == "pointwise" else (4096,)
+    chunks = (
+        (64, 256, 1024)
+        if kernel.family == "column"
+        else (1024, 4096, 16384)
+        if kernel.family == "pointwise"
+        else (4096,)
+    )
     for parallel in ("rows", "inner") if kernel.family == "row" and kernel.num_rows < 64 else (first["parallel"],):
         for chunk in chunks:
             for width in (512, 256):

@@ -245,7 +245,8 @@ class HostWriter:
         elif packet == "contiguous":
             return f"{args[0]}.contiguous({', '.join(args[1:])})"
         else:
-            function = f"torch.{packet}" if packet in IN_TORCH and overload in ("default", "input", "padding") else f"torch.ops.aten.{packet}.{overload}"
+            positional = packet in IN_TORCH and overload in ("default", "input", "padding")
+            function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
         return f"{function}({', '.join(args)})"
 
     def _literal(self, value: Any) -> str:

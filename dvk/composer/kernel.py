@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Var, linearize
 from dvk.composer.fuse import Group, Partition
@@ -45,7 +45,7 @@ class Ref:
     id: int
 
 
-Argument = Union[Ref, bool, int, float]
+Argument = Ref | bool | int | float
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,8 @@ VIEWS = {
     "narrow", "diagonal", "linalg_diagonal", "to", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "ravel",
     "unfold", "as_strided", "tensor_split", "hsplit", "vsplit", "dsplit", "real", "imag", "view_as_real", "view_as_complex", "_conj",
     "conj", "_neg_view", "resolve_conj", "resolve_neg", "positive", "type_as", "lift_fresh", "_unsafe_view", "_reshape_alias", "meshgrid",
-    "data", "values", "_values", "indices", "_indices", "atleast_1d", "atleast_2d", "atleast_3d", "einsum", "sum_to_size", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"}
+    "data", "values", "_values", "indices", "_indices", "atleast_1d", "atleast_2d", "atleast_3d", "einsum", "sum_to_size",
+    "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"}
 """Operators whose result may be an alias of an operand (a test compares with PyTorch's schemas)."""
 
 

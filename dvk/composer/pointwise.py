@@ -128,8 +128,9 @@ def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     if found is None or node.dtype not in FLOATS:
         return None
     a, b, c = found
-    product = low.pw("mul" if "mul" in node.op else "div", b, c, compute=register_type(node.dtype))
-    return finish(low, node, low.pw("add", a, low.pw("mul", product, kwargs.get("value", 1))))
+    compute, value = register_type(node.dtype), kwargs.get("value", 1)
+    scaled = b if value == 1 else low.pw("mul", b, value, compute=compute)
+    return finish(low, node, low.pw("add", a, low.pw("mul" if "mul" in node.op else "div", scaled, c, compute=compute)))
 
 
 @rule("lerp")
@@ -138,7 +139,12 @@ def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     if found is None or node.dtype not in FLOATS:
         return None
     start, end, weight = found
-    return finish(low, node, low.pw("add", start, low.pw("mul", weight, low.pw("sub", end, start))))
+    gap = low.pw("sub", end, start)
+    near = low.pw("add", start, low.pw("mul", weight, gap))
+    far = low.pw("sub", end, low.pw("mul", low.pw("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight, gap))
+    if isinstance(weight, View):
+        return finish(low, node, low.pw("where", low.pw("lt", low.pw("abs", weight), 0.5), near, far))
+    return finish(low, node, near if abs(weight) < 0.5 else far)
 
 
 @rule("square")

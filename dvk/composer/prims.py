@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Index, contiguous_strides, delinearize, linearize
 from dvk.records import Node
@@ -109,8 +109,8 @@ class View:
         return current
 
 
-Scalar = Union[bool, int, float]
-Operand = Union[View, Scalar]
+Scalar = bool | int | float
+Operand = View | Scalar
 
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:

@@ -40,8 +40,13 @@ def main() -> None:
         work(files[number::count], options)
         return
     count = max(1, options.gpus)
-    shards = [subprocess.Popen([sys.executable, "-m", "tests.benchmarks.spine", *sys.argv[1:], "--shard", f"{i}/{count}"],
-                               env={**os.environ, **({"CUDA_VISIBLE_DEVICES": str(i)} if options.gpus else {})}) for i in range(count)]
+    shards = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.spine", *sys.argv[1:], "--shard", f"{i}/{count}"],
+            env={**os.environ, **({"CUDA_VISIBLE_DEVICES": str(i)} if options.gpus else {})},
+        )
+        for i in range(count)
+    ]
     for shard in shards:
         shard.wait()
     report(options.out)
@@ -60,14 +65,37 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
             continue
         began = time.monotonic()
         device = "cuda" if options.gpus else "cpu"
-        request = Request(str(path), device=device, baselines=() if options.no_compile else ("compile",), out=options.out / "runs" / path.stem,
-                          resume=True, quiet=True)
+        request = Request(
+            str(path),
+            device=device,
+            baselines=() if options.no_compile else ("compile",),
+            out=options.out / "runs" / path.stem,
+            resume=True,
+            quiet=True,
+        )
         row: dict[str, Any] = {"name": path.stem}
         try:
             summary = optimize(request, load(None, (), {"optimize.budget_s": options.budget_s}))
-            turns = [json.loads(line) for line in (options.out / "runs" / path.stem / "turns.jsonl").read_text().splitlines()]
-            row |= {k: summary[k] for k in ("status", "speedup", "speedup_lo", "speedup_hi", "baselines", "title", "recipes", "reason", "num_candidates")}
-            row["verdicts"] = {s: sum(t["verdict"]["status"] == s for t in turns) for s in {t["verdict"]["status"] for t in turns}}
+            turns = [
+                json.loads(line) for line in (options.out / "runs" / path.stem / "turns.jsonl").read_text().splitlines()
+            ]
+            row |= {
+                k: summary[k]
+                for k in (
+                    "status",
+                    "speedup",
+                    "speedup_lo",
+                    "speedup_hi",
+                    "baselines",
+                    "title",
+                    "recipes",
+                    "reason",
+                    "num_candidates",
+                )
+            }
+            row["verdicts"] = {
+                s: sum(t["verdict"]["status"] == s for t in turns) for s in {t["verdict"]["status"] for t in turns}
+            }
             row["errors"] = [t["verdict"]["error"][:300] for t in turns if t["verdict"]["error"]][:3]
             row["bytes"] = task_bytes(options.out / "runs" / path.stem)
             winner = [t for t in turns if t["verdict"]["tier"] == "claim" and t["verdict"]["timing"]]
@@ -94,8 +122,10 @@ def line(row: dict[str, Any]) -> str:
     eager = f"{row['speedup']:.2f} [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}]" if row.get("speedup") else "–"
     over = f"{compiled['speedup']:.2f} [{compiled['lo']:.2f}, {compiled['hi']:.2f}]" if compiled else "–"
     ms = f"{row['ms']:.3f}" if row.get("ms") else "–"
-    return (f"{row['name']:36s} {row['status']:10s} eager {eager:22s} compile {over:22s} {ms:>9s} ms {row['seconds']:6.1f} s "
-            f"{row.get('title') or row.get('reason') or ''} {row.get('verdicts', '')} {row.get('errors') or ''}")[:360]
+    return (
+        f"{row['name']:36s} {row['status']:10s} eager {eager:22s} compile {over:22s} {ms:>9s} ms {row['seconds']:6.1f} s "
+        f"{row.get('title') or row.get('reason') or ''} {row.get('verdicts', '')} {row.get('errors') or ''}"
+    )[:360]
 
 
 def report(out: Path) -> None:
@@ -107,10 +137,15 @@ def report(out: Path) -> None:
         kinds.get(row["name"].split("_")[0], kinds["example"]).append(row)
     for kind, group in [*kinds.items(), ("singles and pairs", kinds["single"] + kinds["pair"]), ("all", rows)]:
         if group:
-            print(f"\n{kind}: {len(group)} modules, {sum(r['status'] in ('faster', 'no_speedup') for r in group)} correct or honest, "
-                  f"median {sorted(r['seconds'] for r in group)[len(group) // 2]:.0f} s a module")
+            print(
+                f"\n{kind}: {len(group)} modules, {sum(r['status'] in ('faster', 'no_speedup') for r in group)} correct or honest, "
+                f"median {sorted(r['seconds'] for r in group)[len(group) // 2]:.0f} s a module"
+            )
             print("  over eager:   " + fast(group, lambda r: r.get("speedup")))
-            print("  over compile: " + fast(group, lambda r: ((r.get("baselines") or {}).get("compile") or {}).get("speedup")))
+            print(
+                "  over compile: "
+                + fast(group, lambda r: ((r.get("baselines") or {}).get("compile") or {}).get("speedup"))
+            )
 
 
 def fast(group: list[dict[str, Any]], get: Any) -> str:

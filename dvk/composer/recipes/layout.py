@@ -33,9 +33,10 @@ def rewrite(graph: Graph) -> Graph | None:
                     "kwargs": {"memory_format": {"memory_format": "channels_last"}}, "strides": _channels_last(before.shape or ())})
                 made.append(moved)
                 args[0] = {"ref": moved.name}
-            if weight.op in ("param", "buffer", "derived") and weight.strides != _channels_last(weight.shape or ()):
+            strided = _channels_last(weight.shape or ())
+            if weight.op in ("param", "buffer", "derived") and weight.strides != strided:
                 relaid = weight.model_copy(update={
-                    "name": f"{node.name}_l", "op": "derived", "args": (args[1],), "target": None, "strides": _channels_last(weight.shape or ()),
+                    "name": f"{node.name}_l", "op": "derived", "args": (args[1],), "target": None, "strides": strided,
                     "kwargs": {"make": "lambda w: w.contiguous(memory_format=torch.channels_last)"}})
                 made.append(relaid)
                 args[1] = {"ref": relaid.name}

@@ -1,0 +1,217 @@
+"""Elementwise lowering rules against PyTorch on edge values, in every dtype they apply to.
+
+A result counts as right if it agrees with eager in the same dtype or with float64: eager's own vectorised
+functions are off at some infinities.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dvk.composer.prims import rounded
+from tests.composer.programs import EPSILON, Program, compiled, differences
+
+INF, NAN = float("inf"), float("nan")
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -1.5, -2.5, 3.0, -3.0, 3.5, 6.0, 7.0, -7.0, 1e-3, -1e-3, 20.0, -20.0, 21.0, 88.0, -88.0, 100.0,
+         -100.0, 1e4, -1e4, INF, -INF, NAN, 1e-40, -1e-40, 0.25, 0.7, 0.1, 0.3, 1 / 3, 65504.0]
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+Operator = Callable[..., Any]
+
+SIMPLE: dict[str, Operator] = {name: getattr(torch, name) for name in (
+    "neg", "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+    "exp2", "log2", "reciprocal", "isnan", "isinf", "isfinite", "logical_not", "square", "frac", "nan_to_num", "zeros_like", "ones_like")}
+ACTIVATIONS: dict[str, Operator] = {name: getattr(F, name) for name in (
+    "relu", "relu6", "hardtanh", "gelu", "silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "logsigmoid", "softplus", "elu", "celu",
+    "selu", "leaky_relu", "hardshrink", "softshrink")}
+ACTIVATIONS |= {
+    "hardtanh(a, b)": lambda x: F.hardtanh(x, -0.3, 2.0), "gelu(tanh)": lambda x: F.gelu(x, approximate="tanh"), "softplus(beta)": lambda x: F.softplus(x, 2.0, 5.0),
+    "elu(alpha)": lambda x: F.elu(x, 0.3), "celu(alpha)": lambda x: F.celu(x, 1.7), "leaky_relu(slope)": lambda x: F.leaky_relu(x, -0.3),
+    "threshold": lambda x: F.threshold(x, 0.1, 7.0), "hardshrink(l)": lambda x: F.hardshrink(x, 1.5), "softshrink(l)": lambda x: F.softshrink(x, 1.5),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)), "glu": lambda x: F.glu(x[:38]), "rrelu in eval": lambda x: F.rrelu(x)}
+NUMBERS: dict[str, Operator] = {
+    "x + c": lambda x: x + 1.1, "x - c": lambda x: x - 1.1, "c - x": lambda x: 1.1 - x, "x * c": lambda x: x * 1.1, "x / c": lambda x: x / 3.0,
+    "c / x": lambda x: 3.0 / x, "x < c": lambda x: x < 0.1, "x <= c": lambda x: x <= 0.1, "x > c": lambda x: x > 0.7, "x >= c": lambda x: x >= 0.7,
+    "x == c": lambda x: x == 0.3, "x != c": lambda x: x != 0.3, "x == inf": lambda x: x == INF, "rsub": lambda x: torch.rsub(x, 2.0, alpha=1),
+    "clamp": lambda x: x.clamp(-0.5, 0.5), "clamp min": lambda x: x.clamp(min=0.3), "clamp max": lambda x: x.clamp_max(0.3), "clamp crossed": lambda x: x.clamp(1.0, -1.0),
+    "clamp by inf": lambda x: x.clamp(-INF, 2.0), "x ** 0": lambda x: x ** 0, "x ** 1": lambda x: x ** 1, "x ** 2": lambda x: x ** 2, "x ** 3": lambda x: x ** 3,
+    "x ** 5": lambda x: x ** 5, "x ** -2": lambda x: x ** -2, "x ** 0.5": lambda x: x ** 0.5, "x ** -1": lambda x: x ** -1, "x ** 1.7": lambda x: x ** 1.7,
+    "x ** -0.3": lambda x: x ** -0.3, "x ** 9": lambda x: x ** 9, "2 ** x": lambda x: 2.0 ** x, "0.3 ** x": lambda x: 0.3 ** x,
+    "div trunc": lambda x: torch.div(x, 0.7, rounding_mode="trunc"), "nan_to_num(…)": lambda x: x.nan_to_num(1.0, 2.0, -3.0), "full_like": lambda x: torch.full_like(x, 2.5),
+    "where number": lambda x: torch.where(x > 0, 1.0, x), "masked_fill -inf": lambda x: x.masked_fill(x > 0, -INF), "dropout in eval": lambda x: F.dropout(x, 0.5, False) + 1}
+PAIRS: dict[str, Operator] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum, "max": torch.max, "min": torch.min,
+    "lt": torch.lt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.logical_and, "or": torch.logical_or, "xlogy": torch.xlogy, "logaddexp": torch.logaddexp,
+    "add alpha": lambda x, y: torch.add(x, y, alpha=0.3), "sub alpha": lambda x, y: torch.sub(x, y, alpha=-0.5), "where": lambda x, y: torch.where(x > y, x, y),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.3), "lerp tensor": lambda x, y: torch.lerp(x, y, x.sigmoid()), "addcmul": lambda x, y: torch.addcmul(x, y, x, value=0.3),
+    "addcdiv": lambda x, y: torch.addcdiv(x, y, x, value=0.3), "clamp by tensors": lambda x, y: torch.clamp(x, y, x.abs()), "pow": torch.pow,
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, -2.0), "masked_fill tensor": lambda x, y: x.masked_fill(y > 0, y.flatten()[5]), "div trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc")}
+CASTS: dict[str, Operator] = {f"to {dtype}": lambda x, dtype=dtype: x.to(dtype) for dtype in (*FLOATS, torch.bool)}
+CASTS |= {f"to {dtype}": lambda x, dtype=dtype: x.nan_to_num(0, 100, -100).clamp(-100, 100).abs().to(dtype) for dtype in INTEGERS}
+SINGLES = {**SIMPLE, **ACTIVATIONS, **NUMBERS, **CASTS}
+GROUP = 24
+"""Operators that share one export, which costs far more than the operator."""
+
+
+class All:
+    """Several operators on the same operands, as one function."""
+
+    def __init__(self, functions: list[Operator]):
+        self.functions = functions
+        self.__qualname__ = "All"
+
+    def __call__(self, *args: torch.Tensor) -> tuple[Any, ...]:
+        return tuple(f(*args) for f in self.functions)
+
+
+def edges(dtype: torch.dtype) -> torch.Tensor:
+    large = [1e30, -1e30, 3e38] if dtype is not torch.float16 else [6e4, -6e4, 6e-8]
+    return torch.tensor(EDGES + large, dtype=torch.float64).to(dtype)
+
+
+def operands(dtype: torch.dtype, count: int) -> tuple[torch.Tensor, ...]:
+    x = edges(dtype)
+    if count == 1:
+        return (x,)
+    return x[:, None], x.clone()
+
+
+def chunks(table: dict[str, Operator]) -> list[list[str]]:
+    names = list(table)
+    return [names[at:at + GROUP] for at in range(0, len(names), GROUP)]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[tuple[str, torch.dtype], tuple[Program, int]]:
+    """(operator, dtype) → the program that has it among its outputs, and which output it is."""
+    found: dict[tuple[str, torch.dtype], tuple[Program, int]] = {}
+    for (count, table), dtype in itertools.product(((1, SINGLES), (2, PAIRS)), FLOATS):
+        for names in chunks(table):
+            program = Program(All([table[n] for n in names]), *operands(dtype, count))
+            found.update({(f"{n}/{count}", dtype): (program, at) for at, n in enumerate(names)})
+    compiled({id(p): p for p, _ in found.values()}.values())
+    for program, _ in found.values():
+        if "results" not in program.namespace:
+            program.namespace["results"] = program.run()
+    return found
+
+
+def exact(function: Operator, args: tuple[torch.Tensor, ...], like: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return function(*(a.double() for a in args)).to(like.dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", [*(f"{n}/1" for n in SINGLES), *(f"{n}/2" for n in PAIRS)])
+def test_edge_values(results: dict[tuple[str, torch.dtype], tuple[Program, int]], name: str, dtype: torch.dtype) -> None:
+    program, at = results[name, dtype]
+    function = program.module.function.functions[at]
+    got, want = program.namespace["results"][at], function(*program.args)
+    assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+    if want.dtype not in EPSILON:
+        assert torch.equal(got, want)
+        return
+    truth = exact(function, program.args, want)
+    for number, (g, w, t) in enumerate(zip(got.double().flatten(), want.double().flatten(), truth.double().flatten())):
+        size = 0.0
+        if name in CANCELLING:
+            size = max(float(a.expand(want.shape).flatten()[number].double().abs()) for a in program.args)
+        near = EPSILON[want.dtype] * size + TINY[want.dtype]
+        right = any(g == v or (g.isnan() and v.isnan()) or (g - v).abs() <= EPSILON[want.dtype] * v.abs() + near for v in (w, t))
+        at_zero = name == "pow/2" and program.args[0].flatten()[number // program.args[1].numel()] == 0  # a power of −0 counts as one of 0
+        assert right or (at_zero and g.abs() == w.abs()), f"element {number}: {g} instead of {w} (eager), {t} (float64)"
+
+
+TINY = {torch.float64: 1e-300, torch.float32: 1e-36, torch.float16: 1e-6, torch.bfloat16: 1e-36}
+CANCELLING = {"tanhshrink/1", "add alpha/2", "sub alpha/2", "addcmul/2", "addcdiv/2", "lerp/2", "lerp tensor/2"}
+"""Differences of nearly equal parts: accurate relative to the operands; what overflows on the way is not compared."""
+
+
+def test_nearly_everything_leaves_pytorch(results: dict[tuple[str, torch.dtype], tuple[Program, int]]) -> None:
+    left = {op.split(".")[1] for program, _ in results.values() for op in program.externs}
+    assert left <= {"rrelu"}
+
+
+INTEGER: dict[str, Operator] = {
+    "neg": torch.neg, "abs": torch.abs, "x + 2": lambda x: x + 2, "x * 3": lambda x: x * 3, "7 - x": lambda x: 7 - x, "x + 0.5": lambda x: x + 0.5,
+    "x / 3": lambda x: x / 3, "x < 2": lambda x: x < 2, "x == 1.5": lambda x: x == 1.5, "x >= 2": lambda x: x >= 2, "clamp": lambda x: x.clamp(1, 3),
+    "square": torch.square, "not": torch.logical_not, "where": lambda x: torch.where(x > 1, x, 0), "to float": lambda x: x.to(torch.float32) * 0.5,
+    "to half": lambda x: x.to(torch.float16), "to bool": lambda x: x.bool(), "to int64": lambda x: x.long(), "to int32": lambda x: x.int(), "sqrt": torch.sqrt,
+    "exp": torch.exp, "maximum": lambda x: torch.maximum(x, x.flip(0)), "relu": F.relu, "masked_fill": lambda x: x.masked_fill(x > 2, 1), "sign": torch.sign,
+    "add alpha": lambda x: torch.add(x, x, alpha=3), "clone": torch.clone, "tril": torch.tril, "triu": lambda x: torch.triu(x, 1), "pow": lambda x: x ** 2}
+BOOLEAN: dict[str, Operator] = {
+    "not": lambda x: ~x, "and": lambda x: x & x.flip(0), "or": lambda x: x | x.flip(0), "logical_not": torch.logical_not, "x == 2": lambda x: x == 2,
+    "x < 2": lambda x: x < 2, "x + x": lambda x: x + x, "x * x": lambda x: x * x.flip(0), "x * 2": lambda x: x * 2, "x + 0.5": lambda x: x + 0.5,
+    "to float": lambda x: x.float(), "where": lambda x: torch.where(x, 1.5, -1.5), "x == True": lambda x: x == True, "tril": torch.tril,  # noqa: E712
+    "to int64": lambda x: x.long() - 1, "masked_fill": lambda x: x.masked_fill(x.flip(0), True), "xor": lambda x: x ^ x.flip(0), "ones_like": torch.ones_like}
+
+
+def test_integers_and_booleans() -> None:
+    made = []
+    for dtype in (*INTEGERS, torch.bool):
+        table = BOOLEAN if dtype is torch.bool else INTEGER
+        low = 0 if dtype in (torch.uint8, torch.bool) else -3
+        x = torch.randint(low, 2 if dtype is torch.bool else 6, (5, 6)).to(dtype)
+        made.append((dtype, table, Program(All(list(table.values())), x)))
+    compiled(p for _, _, p in made)
+    for dtype, table, program in made:
+        for name, got, want in zip(table, program.run(), program.eager()):
+            assert differences(got, want) == [], (name, dtype)
+
+
+MIXED = [(torch.float32, torch.float64), (torch.float16, torch.bfloat16), (torch.float16, torch.float32), (torch.int64, torch.float16), (torch.uint8, torch.int8),
+         (torch.int32, torch.int64), (torch.bool, torch.int64), (torch.bool, torch.float32), (torch.uint8, torch.int16), (torch.int8, torch.int32)]
+
+
+def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
+    functions = [torch.add, torch.mul, torch.eq, torch.lt, lambda x, y: torch.where(x > y, x, y), lambda x, y: x + y.flatten()[0], torch.logical_or, torch.maximum]
+    made = []
+    for a, b in MIXED:
+        x, y = torch.tensor([0, 1, 2, 100, 200, 3]).to(a), torch.tensor([0, 1, 3, -56, 127, 3]).to(b)
+        made.append(Program(All(functions), x, y))
+    for program, pair in zip(compiled(made), MIXED):
+        for number, (got, want) in enumerate(zip(program.run(), program.eager())):
+            assert differences(got, want) == [], (pair, number)
+
+
+MADE: list[Operator] = [
+    lambda x: x + torch.arange(6), lambda x: x * torch.arange(2, 14, 2), lambda x: x + torch.arange(6, dtype=torch.float32) / 6, lambda x: x + torch.full((6,), 2.5),
+    lambda x: x + torch.zeros(4, 1) + torch.ones(6), lambda x: x.masked_fill(torch.ones(4, 6, dtype=torch.bool).triu(1), -INF), lambda x: x + x.new_full((6,), 3),
+    lambda x: x * torch.tensor(2.0), lambda x: x * torch.tensor([1.0, -INF, NAN, 0.0, 1.0, 2.0]), lambda x: torch.where(torch.arange(6) % 2 == 0, x, 0.0),
+    lambda x: x + torch.tensor([[1], [2], [3], [4]]), lambda x: x + torch.linspace(0, 1, 6)]
+
+
+def test_tensors_made_in_forward() -> None:
+    x = torch.randn(4, 6)
+    for number, program in enumerate(compiled(Program(f, x) for f in MADE)):
+        for _ in range(2):
+            assert differences(program.run(), program.eager()) == [], number
+
+
+BROADCASTS = [((4, 5), (5,)), ((4, 1), (1, 5)), ((2, 1, 3), (4, 1)), ((1,), (3, 4)), ((), (3, 4)), ((3, 1, 1), (1, 4, 1)), ((5, 1, 4), (5, 3, 1))]
+
+
+def test_every_kind_of_broadcast() -> None:
+    made = [Program(lambda a, b: (a * b + a, torch.maximum(b, a).sin()), torch.randn(a), torch.randn(b)) for a, b in BROADCASTS]
+    for program, shapes in zip(compiled(made), BROADCASTS):
+        assert differences(program.run(), program.eager()) == [], shapes
+
+
+def test_large_tensors_run_in_threads_and_pieces() -> None:
+    made = [Program(lambda x: F.gelu(x) * 2, torch.randn(shape)) for shape in ((100_003,), (37, 1009), (3, 5, 8191))]
+    for program in compiled(made):
+        assert differences(program.run(), program.eager()) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_rounded_is_the_dtypes_own_rounding(dtype: torch.dtype) -> None:
+    values = [0.1, 0.3, 1 / 3, -0.7, 1e-3, 6e-8, 1e-9, 65519.0, 1.0, 0.0, -2.5, 3e38 if dtype is torch.bfloat16 else 6e4, INF, -INF, 1e39, -1e39]
+    for value in values:
+        assert rounded(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
+    assert rounded(0.1, "float32") == 0.1 and rounded(NAN, "float16") != rounded(NAN, "float16")
