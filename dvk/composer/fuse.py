@@ -139,15 +139,16 @@ def _cross_grained(first: Group, second: Group) -> bool:
 
 def _reduces_fastest(group: Group) -> bool | None:
     """The variable that walks the inputs' memory fastest is a reduced one; None where no input says."""
-    votes = []
+    votes = 0
     for prim in group.members:
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View) and operand.base not in group.index:
                 index = group.reads(prim, position)
                 offset = linearize(index, contiguous_strides(operand.base.shape)) if index is not None else Affine()
                 if offset.vars & group.reduced:
-                    votes.append(min(offset.terms, key=lambda t: abs(t[1]))[0] in group.reduced)
-    return sum(votes) * 2 >= len(votes) if votes else None
+                    fastest = min(offset.terms, key=lambda t: abs(t[1]))[0]
+                    votes += math.prod(v.size for v in offset.vars) * (1 if fastest in group.reduced else -1)
+    return votes > 0 if votes else None
 
 
 def _single(prim: Prim) -> Group:

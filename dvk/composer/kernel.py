@@ -239,7 +239,10 @@ def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:
 def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:
     if not reduced:
         return "pointwise"
-    fastest = [min(((abs(c), v) for v, c in i.offset.terms), default=None, key=lambda t: t[0]) for i in instrs
-               if i.op == "load" and i.vars & frozenset(reduced)]
-    votes = sum(1 if f is not None and f[1] in reduced else -1 for f in fastest)
+    votes = 0
+    for instr in instrs:
+        if instr.op == "load" and instr.vars & frozenset(reduced):
+            fastest = min(instr.offset.terms, key=lambda t: abs(t[1]))[0]
+            # Memory traffic decides: a small gate must not turn the reading of a large tensor.
+            votes += math.prod(v.size for v in instr.offset.vars) * (1 if fastest in reduced else -1)
     return "row" if votes >= 0 else "column"

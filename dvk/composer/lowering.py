@@ -198,8 +198,10 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
 
 def _read_parts(graph: Graph) -> dict[str, set[int]]:
     parts: dict[str, set[int]] = {}
+    read: set[str] = set()
+    walk_refs([graph.outputs, *([list(n.args), n.kwargs] for n in graph.nodes)], read.add)
     for node in graph.nodes:
-        if node.op == "getitem":
+        if node.op == "getitem" and node.name in read:
             parts.setdefault(node.args[0]["ref"], set()).add(node.args[1])
     return parts
 

@@ -105,7 +105,8 @@ def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 
 @rule("getitem")
 def _getitem(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    return args[0][args[1]] if isinstance(args[0], tuple) else None
+    # A result that nobody reads may be missing from the tuple.
+    return args[0][args[1]] if isinstance(args[0], tuple) and args[1] < len(args[0]) else None
 
 
 @rule("detach", "alias", "lift_fresh", "detach_", "dropout", "feature_dropout", "alpha_dropout", "identity")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +79,7 @@ class Program:
     @property
     def externs(self) -> list[str]:
         """ATen operators that stayed PyTorch calls."""
-        return [p.op for p in self.composition.part.users if p.kind == "extern" and p.op not in ("getitem", "derived")]
+        return [p.op for p in self.composition.part.users if p.kind == "extern" and p.op.startswith("aten.")]
 
     def run(self, *args: Any) -> Any:
         """The program's result; compiled alone if it was not compiled with others."""
@@ -94,21 +95,27 @@ class Program:
 
 
 def compiled(programs: Iterable[Program]) -> list[Program]:
-    """The programs, ready to run, from one call of the compiler."""
+    """The programs, ready to run, from two runs of the compiler side by side."""
     programs = list(programs)
-    kernels = [k for p in programs for k in p.kernels]
-    if kernels:
-        source = cpp.prelude(kernels) + "\n".join(p.cpp for p in programs)
-        library = embedded.dvk_compile(source, cpp.FLAGS)
-        assert library is not None, "these tests need a C++ compiler"
-    for program in programs:
+    with ThreadPoolExecutor(2) as pool:
+        libraries = list(pool.map(_library, (programs[0::2], programs[1::2])))
+    for number, program in enumerate(programs):
         for kernel in program.kernels:
-            function = getattr(library, kernel.name)
+            function = getattr(libraries[number % 2], kernel.name)
             function.argtypes = [embedded.ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs))
             function.restype = None
             program.namespace[f"_dvk_{kernel.name}"] = function
         exec(compile(program.text, f"<program {id(program)}>", "exec"), program.namespace)
     return programs
+
+
+def _library(programs: list[Program]) -> Any:
+    kernels = [k for p in programs for k in p.kernels]
+    if not kernels:
+        return None
+    library = embedded.dvk_compile(cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS)
+    assert library is not None, "these tests need a C++ compiler"
+    return library
 
 
 def poisoned(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -187,16 +194,17 @@ def run_source(source: str, name: str = "candidate") -> types.ModuleType:
     return module
 
 
-def drop_in(source: str, *args: Any, entry: str = "Model", init: Sequence[Any] = (), training: bool = False,
+def drop_in(source: str, *args: Any, entry: str = "Model", init: Sequence[Any] = (), training: bool | None = False,
             recipes: tuple[str, ...] | None = None, names: Sequence[str] | None = None) -> tuple[types.ModuleType, nn.Module, Candidate]:
-    """The executed drop-in of a file's text, the reference module, and the candidate."""
+    """The executed drop-in of a file's text, the reference module, and the candidate; mode None is the file's own."""
     import inspect
 
     original = run_source(source, "reference")
     found = getattr(original, entry)
     function = not isinstance(found, type)
     model = Function(found) if function else found(*init)
-    model.train(training)
+    if training is not None:
+        model.train(training)
     task = Task(id="test", name="test", source=source, entry=entry, kind="function" if function else "module")
     names = names or list(inspect.signature(found if function else model.forward).parameters)[:len(args)]
     captured = trace_module(model, list(args), list(names))

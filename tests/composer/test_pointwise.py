@@ -21,6 +21,7 @@ INF, NAN = float("inf"), float("nan")
 EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -1.5, -2.5, 3.0, -3.0, 3.5, 6.0, 7.0, -7.0, 1e-3, -1e-3, 20.0, -20.0, 21.0, 88.0, -88.0, 100.0,
          -100.0, 1e4, -1e4, INF, -INF, NAN, 1e-40, -1e-40, 0.25, 0.7, 0.1, 0.3, 1 / 3, 65504.0]
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = [pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS]
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Operator = Callable[..., Any]
 
@@ -87,19 +88,23 @@ def chunks(table: dict[str, Operator]) -> list[list[str]]:
     return [names[at:at + GROUP] for at in range(0, len(names), GROUP)]
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[tuple[str, torch.dtype], tuple[Program, int]]:
-    """(operator, dtype) → the program that has it among its outputs, and which output it is."""
-    found: dict[tuple[str, torch.dtype], tuple[Program, int]] = {}
-    for (count, table), dtype in itertools.product(((1, SINGLES), (2, PAIRS)), FLOATS):
-        for names in chunks(table):
-            program = Program(All([table[n] for n in names]), *operands(dtype, count))
-            found.update({(f"{n}/{count}", dtype): (program, at) for at, n in enumerate(names)})
-    compiled({id(p): p for p, _ in found.values()}.values())
-    for program, _ in found.values():
-        if "results" not in program.namespace:
-            program.namespace["results"] = program.run()
-    return found
+class Results:
+    """Results of every operator in one dtype."""
+
+    def __init__(self, dtype: torch.dtype):
+        self.dtype = dtype
+        self.found: dict[str, tuple[Program, int]] = {}
+        for count, table in ((1, SINGLES), (2, PAIRS)):
+            for names in chunks(table):
+                program = Program(All([table[n] for n in names]), *operands(dtype, count))
+                self.found.update({f"{n}/{count}": (program, at) for at, n in enumerate(names)})
+        self.programs = list({id(p): p for p, _ in self.found.values()}.values())
+        self.values = {id(p): p.run() for p in compiled(self.programs)}
+
+
+@pytest.fixture(scope="module", params=DTYPES)
+def results(request: pytest.FixtureRequest) -> Results:
+    return Results(request.param)
 
 
 def exact(function: Operator, args: tuple[torch.Tensor, ...], like: torch.Tensor) -> torch.Tensor:
@@ -107,12 +112,11 @@ def exact(function: Operator, args: tuple[torch.Tensor, ...], like: torch.Tensor
         return function(*(a.double() for a in args)).to(like.dtype)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", [*(f"{n}/1" for n in SINGLES), *(f"{n}/2" for n in PAIRS)])
-def test_edge_values(results: dict[tuple[str, torch.dtype], tuple[Program, int]], name: str, dtype: torch.dtype) -> None:
-    program, at = results[name, dtype]
+def test_edge_values(results: Results, name: str) -> None:
+    program, at = results.found[name]
     function = program.module.function.functions[at]
-    got, want = program.namespace["results"][at], function(*program.args)
+    got, want = results.values[id(program)][at], function(*program.args)
     assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
     if want.dtype not in EPSILON:
         assert torch.equal(got, want)
@@ -133,8 +137,8 @@ CANCELLING = {"tanhshrink/1", "add alpha/2", "sub alpha/2", "addcmul/2", "addcdi
 """Differences of nearly equal parts: accurate relative to the operands; what overflows on the way is not compared."""
 
 
-def test_nearly_everything_leaves_pytorch(results: dict[tuple[str, torch.dtype], tuple[Program, int]]) -> None:
-    left = {op.split(".")[1] for program, _ in results.values() for op in program.externs}
+def test_nearly_everything_leaves_pytorch(results: Results) -> None:
+    left = {op.split(".")[1] for program in results.programs for op in program.externs}
     assert left <= {"rrelu"}
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from tests.composer.programs import Program, compiled, differences
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = [pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS]
 INF, NAN = float("inf"), float("nan")
 Made = list[tuple[str, Program]]
 
@@ -39,7 +40,7 @@ def dims_of(rank: int) -> Iterator[tuple[list[int], bool]]:
 
 def reduce_all(dims: list[int], keepdim: bool) -> Callable[[torch.Tensor], Any]:
     some = dims or None
-    every = dims or [0, 1, 2, 3]
+    every = dims or [0, 1, 2]
 
     def forward(x: torch.Tensor) -> Any:
         found = [x.sum(some, keepdim), x.mean(some, keepdim), x.amax(dims, keepdim), x.amin(dims, keepdim), x.std(some, keepdim=keepdim),
@@ -50,8 +51,8 @@ def reduce_all(dims: list[int], keepdim: bool) -> Callable[[torch.Tensor], Any]:
 
 
 def test_every_combination_of_dimensions_with_and_without_keepdim() -> None:
-    x = torch.randn(2, 3, 4, 3)
-    check([(f"{dims} {keepdim}", Program(reduce_all(dims, keepdim), x)) for dims, keepdim in dims_of(4)])
+    x = torch.randn(3, 4, 3)
+    check([(f"{dims} {keepdim}", Program(reduce_all(dims, keepdim), x)) for dims, keepdim in dims_of(3)])
 
 
 LAYOUTS: list[tuple[str, Callable[[], torch.Tensor]]] = [
@@ -104,12 +105,12 @@ def special(dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {"nan": some_nan, "-inf": some_inf, "rows": rows, "large": large, "zero": x * 0, "equal": x * 0 + 3, "small": x * 1e-3}
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_special_values(dtype: torch.dtype) -> None:
     made: Made = []
     for name, x in special(dtype).items():
         made.append((name, Program(lambda x: (x.sum(-1), x.amax(-1), x.amin(1), x.softmax(-1), x.log_softmax(1), x.logsumexp(-1), x.logsumexp((1, 2)), x.max(), x.amax(0)), x)))
-        if name not in ("large",):
+        if name != "large" and not (name == "zero" and dtype is torch.float16):  # eager's ε of 1e-12 is 0 in float16
             made.append((f"{name} spread", Program(lambda x: (x.std(-1), x.var(0, correction=0), F.layer_norm(x, (5,)), F.normalize(x, dim=1), x.mean((0, 2))), x)))
     check(made, scale=2)
 
@@ -131,7 +132,7 @@ NORMS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
     (lambda: nn.BatchNorm2d(6).eval(), (3, 6, 5, 4)), (lambda: nn.BatchNorm1d(6, affine=False).eval(), (3, 6)), (lambda: nn.BatchNorm3d(6, eps=0.1).eval(), (2, 6, 2, 3, 2))]
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_norms_in_every_layout(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     made: Made = []
@@ -157,7 +158,7 @@ def test_variance_keeps_its_digits_far_from_zero() -> None:
     x = torch.randn(8, 4096) + 1000
     program = Program(lambda x: (x.var(-1), x.std(0), F.layer_norm(x, (4096,))), x)
     for got, want in zip(program.run(), program.eager(x.double())):
-        assert torch.allclose(got.double(), want, rtol=2e-3)
+        assert (got.double() - want).abs().max() <= 2e-4 * want.pow(2).mean().sqrt()
 
 
 def test_sums_of_long_rows_keep_their_digits() -> None:
@@ -170,7 +171,7 @@ def test_sums_of_long_rows_keep_their_digits() -> None:
 REDUCTIONS = ("none", "mean", "sum")
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_elementwise_losses(dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     a, b, p = torch.randn(6, 10).to(dtype), torch.randn(6, 10).to(dtype), torch.rand(6, 10).to(dtype)
@@ -194,7 +195,7 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
     check(made, scale=2)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_cross_entropy(dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     x, image = torch.randn(6, 10).to(dtype), torch.randn(2, 5, 4, 3).to(dtype)
