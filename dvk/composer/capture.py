@@ -86,6 +86,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     import torch
 
     from dvk.composer.embedded import dvk_config, dvk_unchanged, dvk_watch
+    from dvk.composer.observe import observe
 
     if any(not isinstance(a, (torch.Tensor, bool, int, float, str, type(None))) for a in args):
         raise CannotCompose("an input is neither a tensor nor a plain value")
@@ -98,7 +99,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
         raise CannotCompose(f"torch.export: {first[0] if first else type(error).__name__}") from None
-    encoder = _Encoder(program, model, dict(zip(names, args, strict=False)))
+    encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
     return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
 
@@ -106,8 +107,9 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
 class _Encoder:
     """Turns an exported program into our records, with in-place operations on fresh values renamed."""
 
-    def __init__(self, program: Any, model: Any, inputs: dict[str, Any]):
-        self.program, self.model, self.inputs = program, model, inputs
+    def __init__(self, program: Any, model: Any, inputs: dict[str, Any],
+                 seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]):
+        self.program, self.model, self.inputs, self.seen = program, model, inputs, seen
         self.names: dict[str, str] = {}
         self.renamed: set[str] = set()
         """In-place operations that became ordinary ones."""
@@ -205,8 +207,10 @@ class _Encoder:
         if isinstance(value, torch.Tensor):
             if any(not isinstance(s, int) for s in value.shape):
                 raise CannotCompose(f"{op} has a shape that depends on values")
-            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, shape=tuple(value.shape),
-                                   dtype=str(value.dtype).removeprefix("torch."), strides=tuple(value.stride()), target=target))
+            recorded = tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride())
+            shape, dtype, strides = self.seen.get(node.name, recorded)
+            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, shape=shape, dtype=dtype, strides=strides,
+                                   target=target))
         else:
             self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, target=target))
 

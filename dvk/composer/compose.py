@@ -19,6 +19,9 @@ from dvk.composer.prims import Prim
 from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend, Candidate, Graph, Task
 
+TYPES = ("from collections.abc import Callable", "from typing import Any")
+"""Imports for the annotations of the embedded functions."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -90,6 +93,8 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
     shared = render.prelude(composition.ordered)
     functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_strided]
+    if program.weights:
+        functions += [embedded.dvk_bind, embedded.dvk_bound]
     if program.derived:
         functions.append(embedded.dvk_derived)
     replay = "cuda_graph" in plan.recipes and task.device == "cuda"
@@ -98,10 +103,10 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     if backend == "cpp":
         functions.append(embedded.dvk_compile)
         names = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "tempfile", "warnings")
-        header = "\n".join([*(f"import {name}" for name in names), "from collections.abc import Callable", "", "import torch"])
+        header = "\n".join([*(f"import {name}" for name in names), *TYPES, "", "import torch"])
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     else:
-        header = "import hashlib\nfrom collections.abc import Callable\n\nimport torch\nimport triton\nimport triton.language as tl"
+        header = "\n".join(["import hashlib", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
         kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
     title = title or f"{len(composition.ordered)} fused kernels"
     source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,

@@ -19,7 +19,7 @@ import tokenize
 from collections.abc import Callable, Sequence
 
 from dvk.composer.capture import Captured
-from dvk.composer.host import Program, attribute, parameter
+from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
 
@@ -36,7 +36,9 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
     """
     inputs = [n for n in captured.graph.nodes if n.op == "input"]
     arguments = [parameter(name) for name in captured.arguments]
-    run = "\n".join([*program.lines, f"return {program.result}"])
+    bound = ", ".join(held_name(n) for n in program.weights)
+    unpack = [f"{bound}{',' if len(program.weights) == 1 else ''} = self._dvk_weights"] if program.weights else []
+    run = "\n".join([*unpack, *program.lines, f"return {program.result}"])
     sources = "\n\n\n".join(inspect.getsource(f) for f in embedded)
     base = task.entry if task.kind == "module" else "torch.nn.Module"
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{task.entry}(*args, **kwargs)"
@@ -80,32 +82,40 @@ class ModelNew({base}):
         if not self.__dict__.get("_dvk_ready"):
             if self.__dict__.get("_dvk_ready") is False:
                 return False
-            self._dvk_ready = self._dvk_prepare()
-            if not self._dvk_ready:
+            if not self._dvk_again():
                 return False
         return (
-{textwrap.indent(_guards(task, captured, inputs, program.guarded), " " * 12)}
+{textwrap.indent(_guards(task, captured, inputs, program.weights), " " * 12)}
         )
 
     def _dvk_prepare(self):
         self._dvk_watched = dvk_watch(self)
         ready = {same}
+{textwrap.indent(_binding(program), " " * 8)}
 {textwrap.indent(chr(10).join(load), " " * 8)}
         return ready
 
     def _dvk_run({params}):
 {textwrap.indent(run, " " * 8)}
 
-    def train(self, mode=True):
+    def _dvk_again(self):
+        self._dvk_ready = self._dvk_prepare()
+        return self._dvk_ready
+
+    def _dvk_forget(self):
+        # Whatever changed, the next call looks at the module anew.
         self.__dict__.pop("_dvk_ready", None)
+
+    def train(self, mode=True):
+        self._dvk_forget()
         return super().train(mode)
 
     def _apply(self, *args, **kwargs):
-        self.__dict__.pop("_dvk_ready", None)
+        self._dvk_forget()
         return super()._apply(*args, **kwargs)
 
     def load_state_dict(self, *args, **kwargs):
-        self.__dict__.pop("_dvk_ready", None)
+        self._dvk_forget()
         return super().load_state_dict(*args, **kwargs)
 
     def __getstate__(self):
@@ -116,7 +126,7 @@ class ModelNew({base}):
 """)
 
 
-def _guards(task: Task, captured: Captured, inputs: list[Node], guarded: list[Node]) -> str:
+def _guards(task: Task, captured: Captured, inputs: list[Node], weights: list[Node]) -> str:
     lines = []
     for node in inputs:
         name = parameter(str(node.target))
@@ -127,15 +137,25 @@ def _guards(task: Task, captured: Captured, inputs: list[Node], guarded: list[No
     for name, value in captured.constants.items():
         safe = parameter(name)
         lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
-    for node in guarded:
-        assert node.target is not None
-        lines.append(_layout(attribute(node.target), node))
     wants = [f"{parameter(str(n.target))}.requires_grad" for n in inputs] + ["any(p.requires_grad for p in self.parameters())"]
     lines.append(f"not (torch.is_grad_enabled() and ({' or '.join(wants)}))")
     lines.append(f"not torch.is_autocast_enabled({task.device!r})")
     lines.append("not torch.compiler.is_compiling() and not torch.jit.is_tracing()")
+    if weights:
+        lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
+
+
+def _binding(program: Program) -> str:
+    """Lines that find the weights once; what kernels read by address must be laid out as it was."""
+    if not program.weights:
+        return ""
+    paths = tuple(n.target for n in program.weights)
+    bound = ", ".join(held_name(n) for n in program.weights) + ("," if len(program.weights) == 1 else "")
+    checks = [f"ready = ready and {_layout(held_name(n), n)}" for n in program.guarded]
+    lines = [f"self._dvk_weights, self._dvk_places = dvk_bind(self, {paths!r})", f"{bound} = self._dvk_weights", *checks]
+    return "\n".join(["if ready:", *(f"    {line}" for line in lines)])
 
 
 def _layout(name: str, node: Node) -> str:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -40,12 +41,12 @@ def dvk_config(module: torch.nn.Module) -> str:
         if isinstance(value, (set, frozenset)):
             return "{" + ", ".join(sorted(describe(v, depth + 1) for v in value)) + "}"
         name = getattr(value, "__qualname__", None) or type(value).__qualname__
-        if hasattr(value, "__code__"):
-            cells = [c.cell_contents for c in value.__closure__ or ()]
-            consts = [c for c in value.__code__.co_consts if isinstance(c, (bool, int, float, str))]
-            held = [value.__code__.co_names, consts, cells, value.__defaults__, value.__kwdefaults__]
-        else:
-            held = [getattr(value, "__self__", None), {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))]
+        code = getattr(value, "__code__", None)
+        held = [getattr(value, "__self__", None), {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))]
+        if code is not None:
+            cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+            consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
+            held += [code.co_names, consts, cells, getattr(value, "__defaults__", None), getattr(value, "__kwdefaults__", None)]
         return name + describe(held, depth + 1)
 
     parts = []
@@ -72,6 +73,25 @@ def dvk_unchanged(watched: tuple) -> bool:
     """No submodule has hooks, and all are what they were, in the modes they were in."""
     parts, modes, hooks, inside = watched
     return not any(hooks) and [p.training for p in parts] == modes and all(tuple(held.values()) == were for held, were in inside)
+
+
+def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
+    """The tensors at dotted paths, and where each is kept: looking them up through the module costs microseconds a call."""
+    places = []
+    for path in paths:
+        *owners, key = path.split(".")
+        owner = module
+        for name in owners:
+            owner = getattr(owner, name)
+        kinds = (owner.__dict__.get("_parameters") or {}, owner.__dict__.get("_buffers") or {}, owner.__dict__)
+        held = next(kind for kind in kinds if key in kind)
+        places.append((held, key, held[key], held[key].data_ptr()))
+    return tuple(place[2] for place in places), places
+
+
+def dvk_bound(places: list) -> bool:
+    """Every tensor is still the one that was bound, in the same memory."""
+    return all(held.get(key) is tensor and tensor.data_ptr() == address for held, key, tensor, address in places)
 
 
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
@@ -118,7 +138,9 @@ def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor,
     return held[name][1]
 
 
-def dvk_strided(tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+def dvk_strided(
+    tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """`tensor` in the layout a kernel was written for.
 
     Raises:
@@ -131,7 +153,7 @@ def dvk_strided(tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def dvk_replay(module, inputs):
+def dvk_replay(module: Any, inputs: tuple) -> Any:
     """Run the fused program as one CUDA graph: fresh inputs are copied in, results are copied out."""
     addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in module.state_dict(keep_vars=True).values())
     held = module.__dict__.get("_dvk_graph")

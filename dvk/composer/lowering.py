@@ -1,8 +1,8 @@
 """From ATen operators to primitives: dispatch, operands and views.
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
-(`pointwise.py`, `reductions.py`) and keeps the PyTorch call where none does, so every graph lowers.
-A rule may decline (return None) for arguments it does not cover.
+(`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class PrimGraph:
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch."""
-    from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
+    from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     kept = pinned(graph)
@@ -265,6 +265,11 @@ VIEWS = {
 """Operators whose result may be an alias of an operand (a test compares with PyTorch's schemas)."""
 
 
+def padded(args: list[Any], *defaults: Any) -> list[Any]:
+    """Positional operands with `defaults` where they end early."""
+    return [*args, *defaults[len(args):]]
+
+
 def is_number(value: Any) -> bool:
     """A Python number an operator was given as an operand."""
     return isinstance(value, (bool, int, float))
@@ -277,4 +282,4 @@ def as_operand(value: Any) -> Operand | None:
     return value if is_number(value) else None
 
 
-__all__ = ["RULES", "Lowering", "PrimGraph", "Scalar", "as_operand", "is_number", "lower", "rule", "walk_refs"]
+__all__ = ["RULES", "Lowering", "PrimGraph", "Scalar", "as_operand", "is_number", "lower", "padded", "rule", "walk_refs"]

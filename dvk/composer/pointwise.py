@@ -1,4 +1,4 @@
-"""Lowering rules for elementwise operators: arithmetic, comparisons, activations, casts.
+"""Lowering rules for elementwise operators: arithmetic, comparisons, casts, tensors made in forward().
 
 Formulas are those of the PyTorch documentation, written over a small vocabulary of scalar
 operations that every renderer knows. Rules decline integer cases whose rounding differs.
@@ -11,10 +11,8 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import Declined, Lowering, as_operand, is_number, rule
-from dvk.composer.prims import FLOATS, INTS, Operand, View, register_type, rounded
+from dvk.composer.prims import FLOATS, Operand, View, register_type, rounded
 from dvk.records import Node
-
-Result = "View | None"
 
 
 def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
@@ -170,79 +168,20 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         y = low.pw("where", low.pw("isnan", x), 0.0 if nan is None else nan, x)
         y = low.pw("where", low.pw("eq", x, math.inf), largest if top is None else top, y)
         return finish(low, node, low.pw("where", low.pw("eq", x, -math.inf), -largest if bottom is None else bottom, y))
-    y = found[1]
+    other = found[1]
+    if not isinstance(other, View):
+        return None
     if name == "xlogy":
-        value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", y)))
-        return finish(low, node, low.pw("where", low.pw("isnan", y), math.nan, value) if isinstance(y, View) else value)
-    gap = low.pw("sub", x, y)
+        value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", other)))
+        return finish(low, node, low.pw("where", low.pw("isnan", other), math.nan, value))
+    gap = low.pw("sub", x, other)
     tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", gap))))
-    peak = low.pw("max", x, y)
+    peak = low.pw("max", x, other)
     # Equal infinities have no gap.
     return finish(low, node, low.pw("where", low.pw("isinf", peak), peak, low.pw("add", peak, tail)))
 
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
-
-
-@rule("pow")
-def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 2)
-    if found is None or node.dtype not in FLOATS:
-        return None
-    base, power = found
-    compute = register_type(node.dtype)
-    if isinstance(base, View) and not isinstance(power, View):
-        x = low.typed(base, compute)
-        if power == 0:
-            return low.pw("as", 1.0, shape=x.shape, dtype=node.dtype, compute=compute)
-        if power in (0.5, -0.5):
-            return finish(low, node, low.pw("sqrt" if power > 0 else "rsqrt", x))
-        if power == int(power) and abs(power) <= 8:
-            value = _whole_power(low, x, int(abs(power)))
-            return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
-    if any(not 0 < abs(v) < math.inf or v == 1 for v in found if not isinstance(v, View)) or (not isinstance(base, View) and base < 0):
-        return None
-    return finish(low, node, _general_power(low, base, power, compute))
-
-
-def _whole_power(low: Lowering, x: View, power: int) -> View:
-    """x·x·…·x by repeated squaring."""
-    if power == 1:
-        return x
-    half = _whole_power(low, x, power // 2)
-    square = low.pw("mul", half, half)
-    return low.pw("mul", square, x) if power % 2 else square
-
-
-def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
-    """|x|^y as exp2(y·log2|x|), with the sign and the exceptions of IEEE pow except that −0 counts as 0.
-
-    A number for x is positive; a number for y is finite and not 0.
-    """
-    def pw(op: str, *values: Operand) -> View:
-        return low.pw(op, *values, compute=compute)
-
-    size = pw("abs", x) if isinstance(x, View) else x
-    exponent = pw("mul", y, pw("log2", size) if isinstance(size, View) else math.log2(size))
-    if isinstance(y, View):
-        one = pw("eq", y, 0.0)
-        if isinstance(size, View):
-            one = low.pw("or", one, pw("eq", size, 1.0), compute="bool")
-        exponent = pw("where", one, 0.0, exponent)
-    value = pw("exp2", exponent)
-    if not isinstance(x, View):
-        return value
-    infinite = pw("isinf", x)
-    if isinstance(y, View):
-        whole = pw("eq", pw("floor", y), y)
-        odd = low.pw("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
-        real = low.pw("or", whole, infinite, compute="bool")
-        below = pw("where", odd, pw("neg", value), pw("where", real, value, math.nan))
-    elif y != int(y):
-        below = pw("where", infinite, value, math.nan)
-    else:
-        below = pw("neg", value) if y % 2 else value
-    return pw("where", pw("lt", x, 0.0), below, value)
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")
@@ -296,100 +235,6 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
     if node.dtype == "bool":
         return low.pw("ne", x, 0)
     return low.pw("cast", x, dtype=node.dtype, compute=register_type(node.dtype))
-
-
-@rule("gelu")
-def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x = args[0]
-    if kwargs.get("approximate", "none") == "tanh":
-        cube = low.pw("mul", low.pw("mul", x, x), x)
-        inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), math.sqrt(2 / math.pi))
-        gate = low.pw("add", low.pw("tanh", inner), 1.0)
-    else:
-        gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
-    return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
-
-
-@rule("silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "log_sigmoid", "softplus")
-def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    name, x = node.op.split(".")[1], args[0]
-    if node.dtype not in FLOATS:
-        return None
-
-    def softplus(value: View) -> View:
-        # max(x, 0) + log1p(exp(-|x|)) cannot overflow and equals log(1 + exp(x)).
-        tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", value))))
-        return low.pw("add", low.pw("max", value, 0.0), tail)
-
-    if name == "silu":
-        y = low.pw("mul", x, low.pw("sigmoid", x))
-    elif name == "mish":
-        y = low.pw("mul", x, low.pw("tanh", softplus(x)))
-    elif name == "softsign":
-        y = low.pw("div", x, low.pw("add", low.pw("abs", x), 1.0))
-    elif name == "tanhshrink":
-        y = low.pw("sub", x, low.pw("tanh", x))
-    elif name == "log_sigmoid":
-        y = low.pw("neg", softplus(low.pw("neg", x)))
-    elif name == "softplus":
-        beta, threshold = [*args[1:], *[1, 20][len(args) - 1:]]
-        scaled = low.pw("mul", x, beta) if beta != 1 else x
-        smooth = softplus(scaled)
-        smooth = low.pw("div", smooth, beta) if beta != 1 else smooth
-        y = low.pw("where", low.pw("gt", scaled, threshold), x, smooth)
-    else:
-        ramp = low.pw("mul", low.pw("min", low.pw("max", low.pw("add", x, 3.0), 0.0), 6.0), 1 / 6)
-        y = low.pw("mul", x, ramp) if name == "hardswish" else ramp
-    return finish(low, node, y)
-
-
-@rule("elu", "celu", "selu")
-def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    name, x = node.op.split(".")[1], args[0]
-    alpha, scale, input_scale = 1.0, 1.0, 1.0
-    if name == "selu":
-        alpha, scale = 1.6732632423543772, 1.0507009873554805
-    elif name == "celu":
-        alpha = args[1] if len(args) > 1 else 1.0
-        input_scale = 1 / alpha
-    else:
-        alpha, scale, input_scale = [*args[1:], *[1.0, 1.0, 1.0][len(args) - 1:]]
-    bent = low.pw("mul", low.pw("expm1", low.pw("mul", low.pw("min", x, 0.0), input_scale)), alpha)
-    return finish(low, node, low.pw("mul", low.pw("where", low.pw("gt", x, 0.0), x, bent), scale))
-
-
-@rule("leaky_relu", "prelu", "_prelu_kernel")
-def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x = args[0]
-    slope = kwargs.get("negative_slope", args[1] if len(args) > 1 else 0.01)
-    if isinstance(slope, View) and len(x.shape) > 1 and len(slope.shape) == 1:
-        tail = (slope.shape[0], *([1] * (len(x.shape) - 2)))
-        slope = slope.then("reshape", tail, tail)
-    return finish(low, node, low.pw("where", low.pw("gt", x, 0.0), x, low.pw("mul", x, slope)))
-
-
-@rule("threshold", "hardshrink", "softshrink")
-def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    name, x = node.op.split(".")[1], args[0]
-    if name == "threshold":
-        y = low.pw("where", low.pw("le", x, args[1]), float(args[2]), x)
-    else:
-        lambd = args[1] if len(args) > 1 else 0.5
-        inside = low.pw("le", low.pw("abs", x), lambd)
-        y = x if name == "hardshrink" else low.pw("sub", x, low.pw("mul", low.pw("sign", x), lambd))
-        # NaN is outside and stays.
-        y = low.pw("where", inside, 0.0, low.pw("where", low.pw("isnan", x), x, y))
-    return finish(low, node, y)
-
-
-@rule("glu")
-def _glu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x = args[0]
-    dim = (args[1] if len(args) > 1 else kwargs.get("dim", -1)) % len(x.shape)
-    half = tuple(node.shape or ())
-    left = x.then("slice", (dim, 0, 1), half)
-    right = x.then("slice", (dim, half[dim], 1), half)
-    return finish(low, node, low.pw("mul", left, low.pw("sigmoid", right)))
 
 
 @rule("tril", "triu")

@@ -45,7 +45,7 @@ def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, corre
 
 
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
-def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
     name, x = node.op.split(".")[1], args[0]
     if node.op in ("aten.max.dim", "aten.min.dim"):
         return _values(low, node, args, kwargs)
@@ -252,8 +252,6 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     x, y = args[0], args[1]
     if node.dtype not in FLOATS or not isinstance(y, View) or x.shape != y.shape or not x.shape:
         return None
-    if name == "huber_loss" and x.dtype != y.dtype:
-        return None  # PyTorch gives the result the first operand's dtype, and the captured graph says otherwise
     x, y = _wide(low, x), _wide(low, y)
     reduction = _argument(args, kwargs, 2, "reduction", 1)
     gap = low.pw("sub", x, y)

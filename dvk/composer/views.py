@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dvk.composer.lowering import Lowering, rule
+from dvk.composer.lowering import Lowering, padded, rule
 from dvk.composer.prims import View, broadcast_shapes, register_type
 from dvk.records import Node
 
@@ -59,7 +59,7 @@ def _select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 @rule("slice")
 def _slice(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x, dim, start, _stop, step = [*args, *[None, 0, None, None, 1][len(args):]]
+    x, dim, start, _stop, step = padded(args, None, 0, None, None, 1)
     dim = (dim or 0) % len(x.shape)
     size = x.shape[dim]
     start = 0 if start is None else max(start + size, 0) if start < 0 else min(start, size)

@@ -9,6 +9,7 @@ fusion and indexing; edge values are the operator tests' business. Run it alone:
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import random
 import time
@@ -21,18 +22,59 @@ from torch import nn
 from dvk.composer import applicable, cpp
 from dvk.composer.capture import CannotCompose
 from dvk.composer.kernel import Kernel
+from tests.composer.fuzz_nets import NetGenerator
 from tests.composer.programs import EPSILON, Program, compiled, differences, out_of_bounds, run_source
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-UNARY = ("torch.relu({})", "torch.tanh({})", "torch.sigmoid({})", "F.gelu({})", "F.silu({})", "torch.exp(-{}.abs())", "{}.abs()", "-{}",
-         "torch.sqrt({}.abs() + 0.5)", "torch.sin({})", "{} * 0.7", "{} + 1.5", "1.0 - {}", "{}.clamp(-1.5, 1.25)", "F.leaky_relu({}, 0.2)",
-         "F.softplus({})", "F.elu({})", "F.hardswish({})", "torch.log1p({}.abs())", "{} / 3.0", "torch.square({}) * 0.25",
-         "F.mish({})", "torch.reciprocal({}.abs() + 1.0)", "{}.clone()", "torch.erf({})")
-BINARY = ("{} + {}", "{} - {}", "{} * {}", "torch.maximum({0}, {1})", "{0} / ({1}.abs() + 1.0)", "torch.where({0} > {1}, {0}, {1} * 0.5)",
-          "torch.lerp({0}, {1}, 0.3)", "{0}.masked_fill({1} > 0.4, 0.25)", "torch.where({1} < 0.1, 0.0, {0})", "torch.hypot({0}, {1})")
-REDUCE = ("{}.sum({}, keepdim={}) * 0.2", "{}.mean({}, keepdim={})", "{}.amax({}, keepdim={})", "{}.amin({}, keepdim={})",
-          "{}.var({}, correction=0, keepdim={})", "torch.logsumexp({}, {}, keepdim={})", "torch.linalg.vector_norm({}, 2, {}, keepdim={})",
-          "{}.abs().sum({}, keepdim={}) * 0.1")
+UNARY = (
+    "torch.relu({})",
+    "torch.tanh({})",
+    "torch.sigmoid({})",
+    "F.gelu({})",
+    "F.silu({})",
+    "torch.exp(-{}.abs())",
+    "{}.abs()",
+    "-{}",
+    "torch.sqrt({}.abs() + 0.5)",
+    "torch.sin({})",
+    "{} * 0.7",
+    "{} + 1.5",
+    "1.0 - {}",
+    "{}.clamp(-1.5, 1.25)",
+    "F.leaky_relu({}, 0.2)",
+    "F.softplus({})",
+    "F.elu({})",
+    "F.hardswish({})",
+    "torch.log1p({}.abs())",
+    "{} / 3.0",
+    "torch.square({}) * 0.25",
+    "F.mish({})",
+    "torch.reciprocal({}.abs() + 1.0)",
+    "{}.clone()",
+    "torch.erf({})",
+)
+BINARY = (
+    "{} + {}",
+    "{} - {}",
+    "{} * {}",
+    "torch.maximum({0}, {1})",
+    "{0} / ({1}.abs() + 1.0)",
+    "torch.where({0} > {1}, {0}, {1} * 0.5)",
+    "torch.lerp({0}, {1}, 0.3)",
+    "{0}.masked_fill({1} > 0.4, 0.25)",
+    "torch.where({1} < 0.1, 0.0, {0})",
+    "torch.hypot({0}, {1})",
+)
+REDUCE = (
+    "{}.sum({}, keepdim={}) * 0.2",
+    "{}.mean({}, keepdim={})",
+    "{}.amax({}, keepdim={})",
+    "{}.amin({}, keepdim={})",
+    "{}.var({}, correction=0, keepdim={})",
+    "torch.logsumexp({}, {}, keepdim={})",
+    "torch.linalg.vector_norm({}, 2, {}, keepdim={})",
+    "{}.abs().sum({}, keepdim={}) * 0.1",
+)
 
 
 class Generator:
@@ -97,8 +139,14 @@ class Generator:
         return True
 
     def _kinds(self) -> list[Callable[[], str]]:
-        return [self._unary] * 4 + [self._binary] * 6 + [self._reduce] * 3 + [self._view] * 4 + [self._norm] * 2 + [
-            self._cast, self._weight, self._extern, self._loss, self._iota]
+        return (
+            [self._unary] * 4
+            + [self._binary] * 6
+            + [self._reduce] * 3
+            + [self._view] * 4
+            + [self._norm] * 2
+            + [self._cast, self._weight, self._extern, self._loss, self._iota]
+        )
 
     def _pick(self) -> str:
         names = list(self.values)
@@ -141,7 +189,7 @@ class Generator:
         if choice == 1:
             return f"torch.log_softmax({a}, {self.rng.randrange(len(shape))}) * 0.5"
         if choice == 2:
-            return f"F.layer_norm({a}, {shape[-self.rng.randint(1, len(shape)):]}, eps=0.1)"
+            return f"F.layer_norm({a}, {shape[-self.rng.randint(1, len(shape)) :]}, eps=0.1)"
         if choice == 3:
             return f"F.rms_norm({a}, {shape[-1:]}, eps=0.1)"
         if choice == 4 and len(shape) > 2:
@@ -207,8 +255,15 @@ class Generator:
         if not shape:
             return ""
         d = self.rng.randrange(len(shape))
-        return self.rng.choice(("torch.cat([{a}, {b}], {d})", "torch.cumsum({a}, {d}) * 0.3", "torch.flip({a}, [{d}])", "torch.stack([{a}, {b}], {d})",
-                                "torch.matmul({a}, {b}.transpose(-1, -2)) * 0.1")).format(a=a, b=b, d=d)
+        return self.rng.choice(
+            (
+                "torch.cat([{a}, {b}], {d})",
+                "torch.cumsum({a}, {d}) * 0.3",
+                "torch.flip({a}, [{d}])",
+                "torch.stack([{a}, {b}], {d})",
+                "torch.matmul({a}, {b}.transpose(-1, -2)) * 0.1",
+            )
+        ).format(a=a, b=b, d=d)
 
     def _loss(self) -> str:
         a = self._pick()
@@ -221,9 +276,14 @@ class Generator:
         shape = tuple(self.values[a].shape)
         if not shape:
             return ""
-        return self.rng.choice((f"{a} * (torch.arange({shape[-1]}) * {1 / shape[-1]!r})",
-                                f"torch.where(torch.arange({shape[-1]}) < {shape[-1] // 2}, {a}, 0.5)",
-                                f"torch.tril({a})", f"{a} + torch.tensor([0.25, -0.5]).sum()"))
+        return self.rng.choice(
+            (
+                f"{a} * (torch.arange({shape[-1]}) * {1 / shape[-1]!r})",
+                f"torch.where(torch.arange({shape[-1]}) < {shape[-1] // 2}, {a}, 0.5)",
+                f"torch.tril({a})",
+                f"{a} + torch.tensor([0.25, -0.5]).sum()",
+            )
+        )
 
     def source(self) -> str:
         """The module as a file's text."""
@@ -232,20 +292,25 @@ class Generator:
         if self.rng.random() < 0.15 and self.values[names[-1]].dim():
             chosen.append(f"{names[-1]}.transpose(0, -1)")
         result = chosen[0] if len(chosen) == 1 else f"({', '.join(chosen)})"
-        weights = "".join(f"        self.{n} = nn.Parameter(torch.full({s}, 0.5) + 0.1 * torch.arange({s[0]}) / {s[0]})\n" for n, s in self.held.items())
+        weights = "".join(
+            f"        self.{n} = nn.Parameter(torch.full({s}, 0.5) + 0.1 * torch.arange({s[0]}) / {s[0]})\n" for n, s in self.held.items()
+        )
         body = "".join(f"        {line}\n" for line in self.lines)
-        return (f"import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
-                f"        super().__init__()\n{weights}\n    def forward(self, {', '.join(f'x{n}' for n in range(len(self.args)))}):\n"
-                f"{body}        return {result}\n")
+        return (
+            f"import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+            f"        super().__init__()\n{weights}\n    def forward(self, {', '.join(f'x{n}' for n in range(len(self.args)))}):\n"
+            f"{body}        return {result}\n"
+        )
 
 
 class Case:
     """A generated module and programs of it: the default one, and one under random recipes and schedules."""
 
-    def __init__(self, seed: int):
-        generator = Generator(seed).write()
+    def __init__(self, seed: int, nets: bool = False):
+        generator = NetGenerator(seed).write() if nets else Generator(seed).write()
         self.seed, self.args, self.text = seed, generator.args, generator.source()
-        self.module: nn.Module = run_source(self.text, f"fuzz{seed}").Model().eval()
+        torch.manual_seed(seed)
+        self.module: nn.Module = run_source(self.text, f"fuzz{seed}").Model()
         rng = random.Random(seed + 1)
 
         def choose(kernel: Kernel) -> dict[str, Any]:
@@ -258,8 +323,11 @@ class Case:
 
     def faults(self) -> list[str]:
         """What is wrong with the programs' results; they are compiled."""
+        reference = copy.deepcopy(self.module)
+        torch.manual_seed(0)
         with torch.no_grad():
-            want = self.module(*self.args)
+            want = reference(*self.args)
+        before = copy.deepcopy(self.module.state_dict())
         copies = [a.clone() for a in self.args]
         seen = {getattr(torch, n.dtype) for n in self.programs[0].graph.nodes if n.dtype is not None}
         precision = max((d for d in seen if d in EPSILON), key=EPSILON.__getitem__)
@@ -268,23 +336,27 @@ class Case:
             bounds = [text for k in program.kernels for text in out_of_bounds(k)]
             found += [f"{which}: {text}" for text in bounds]
             if not bounds:
-                found += [f"{which} {program.recipes if which == 'varied' else ''}: {text}" for text in
-                          differences(program.run(), want, scale=3, precision=precision, floor=0.5)]
+                program.module.load_state_dict(before)
+                torch.manual_seed(0)
+                found += [
+                    f"{which} {program.recipes if which == 'varied' else ''}: {text}"
+                    for text in differences(program.run(), want, scale=3, precision=precision, floor=0.5)
+                ]
         found += [f"input {n} was written" for n, (a, b) in enumerate(zip(self.args, copies)) if not torch.equal(a, b)]
         return found
 
 
-def cases(seeds: range, report: Callable[[int, str], None], batch: int = 25) -> Iterator[Case]:
+def cases(seeds: range, report: Callable[[int, str], None], nets: bool = False, batch: int = 25) -> Iterator[Case]:
     """Cases ready to run; what cannot even be composed is reported with its text."""
     for start in range(seeds.start, seeds.stop, batch):
         ready = []
         for seed in range(start, min(start + batch, seeds.stop)):
             try:
-                ready.append(Case(seed))
+                ready.append(Case(seed, nets))
             except CannotCompose as error:
                 report(seed, f"cannot: {error}")
             except Exception as error:  # noqa: BLE001 - a fuzzer reports whatever it provokes
-                report(seed, f"{type(error).__name__}: {error}\n{Generator(seed).write().source()}")
+                report(seed, f"{type(error).__name__}: {error}\n{(NetGenerator if nets else Generator)(seed).write().source()}")
         compiled(p for c in ready for p in c.programs)
         yield from ready
 
@@ -293,10 +365,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modules", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nets", action="store_true", help="small networks instead of operator chains")
     options = parser.parse_args()
     faults: list[tuple[int, str]] = []
     began, count, kernels = time.time(), 0, 0
-    for case in cases(range(options.seed, options.seed + options.modules), lambda s, t: faults.append((s, t))):
+    for case in cases(range(options.seed, options.seed + options.modules), lambda s, t: faults.append((s, t)), options.nets):
         print(case.seed, end=" ", flush=True)
         count += 1
         kernels += sum(len(p.kernels) for p in case.programs)

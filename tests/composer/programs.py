@@ -5,6 +5,7 @@ A `Program` is what a drop-in would run, without its guards; `drop_in` makes the
 
 from __future__ import annotations
 
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from torch import nn
 from dvk.composer import applicable, cpp, embedded, fuse
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
-from dvk.composer.host import HostWriter
+from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Kernel
 from dvk.records import Candidate, Task
 
@@ -53,8 +54,13 @@ def fused(model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str,
 class Program:
     """A module, its arguments, and the C++ program that computes the same."""
 
-    def __init__(self, model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None,
-                 choose: Chooser = cpp.default_schedule):
+    def __init__(
+        self,
+        model: nn.Module | Callable[..., Any],
+        *args: Any,
+        recipes: tuple[str, ...] | None = None,
+        choose: Chooser = cpp.default_schedule,
+    ):
         self.module = model if isinstance(model, nn.Module) else Function(model)
         self.args = args
         captured = capture(self.module, *args)
@@ -66,15 +72,30 @@ class Program:
         self.composition = replace(composition, kernels=kernels)
         self.kernels = self.composition.ordered
         self.schedules = {k.name: choose(k) for k in self.kernels}
-        program = HostWriter(self.composition.graph, self.composition.prims, self.composition.part, kernels, cpp_launch,
-                             "inplace_epilogue" in self.recipes, "cpu").program()
+        program = HostWriter(
+            self.composition.graph,
+            self.composition.prims,
+            self.composition.part,
+            kernels,
+            cpp_launch,
+            "inplace_epilogue" in self.recipes,
+            "cpu",
+        ).program()
         self.cpp = "\n".join(cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels)
-        body = "\n".join(f"    {line}" for line in [*program.lines, f"return {program.result}"])
+        bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
+        body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
-        body = body.replace("= torch.empty(", "= poisoned(torch.empty, ").replace("= torch.empty_strided(", "= poisoned(torch.empty_strided, ")
+        body = body.replace("= torch.empty(", "= poisoned(torch.empty, ").replace(
+            "= torch.empty_strided(", "= poisoned(torch.empty_strided, "
+        )
         self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
-        self.namespace: dict[str, Any] = {"torch": torch, "dvk_strided": embedded.dvk_strided, "dvk_derived": embedded.dvk_derived,
-                                          "poisoned": poisoned}
+        self.namespace: dict[str, Any] = {
+            "torch": torch,
+            "dvk_strided": embedded.dvk_strided,
+            "dvk_derived": embedded.dvk_derived,
+            "poisoned": poisoned,
+            "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
+        }
 
     @property
     def externs(self) -> list[str]:
@@ -146,8 +167,9 @@ EPSILON = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch
 """Largest difference relative to a value plus the output's rms: a few roundings of the dtype."""
 
 
-def differences(got: Any, want: Any, *, layout: bool = True, scale: float = 1.0, precision: torch.dtype | None = None,
-                floor: float = 0.0) -> list[str]:
+def differences(
+    got: Any, want: Any, *, layout: bool = True, scale: float = 1.0, precision: torch.dtype | None = None, floor: float = 0.0
+) -> list[str]:
     """How two results differ, in words; empty when they agree.
 
     Args:
@@ -194,8 +216,15 @@ def run_source(source: str, name: str = "candidate") -> types.ModuleType:
     return module
 
 
-def drop_in(source: str, *args: Any, entry: str = "Model", init: Sequence[Any] = (), training: bool | None = False,
-            recipes: tuple[str, ...] | None = None, names: Sequence[str] | None = None) -> tuple[types.ModuleType, nn.Module, Candidate]:
+def drop_in(
+    source: str,
+    *args: Any,
+    entry: str = "Model",
+    init: Sequence[Any] = (),
+    training: bool | None = False,
+    recipes: tuple[str, ...] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[types.ModuleType, nn.Module, Candidate]:
     """The executed drop-in of a file's text, the reference module, and the candidate; mode None is the file's own."""
     import inspect
 
@@ -206,7 +235,7 @@ def drop_in(source: str, *args: Any, entry: str = "Model", init: Sequence[Any] =
     if training is not None:
         model.train(training)
     task = Task(id="test", name="test", source=source, entry=entry, kind="function" if function else "module")
-    names = names or list(inspect.signature(found if function else model.forward).parameters)[:len(args)]
+    names = names or list(inspect.signature(found if function else model.forward).parameters)[: len(args)]
     captured = trace_module(model, list(args), list(names))
     chosen = tuple(applicable(captured.graph, "cpu", "cpp")) if recipes is None else recipes
     candidate = compose(task, captured, Plan(chosen), "cpp")

@@ -45,7 +45,14 @@ class Held(nn.Module):
 def test_weights_buffers_and_constants_keep_their_paths() -> None:
     captured = capture(Held(), torch.randn(2, 4))
     kinds = {n.target: n.op for n in captured.graph.nodes if n.target}
-    assert kinds == {"x0": "input", "blocks.0.weight": "param", "blocks.0.bias": "param", "scale": "buffer", "hidden": "buffer", "mask": "const"}
+    assert kinds == {
+        "x0": "input",
+        "blocks.0.weight": "param",
+        "blocks.0.bias": "param",
+        "scale": "buffer",
+        "hidden": "buffer",
+        "mask": "const",
+    }
     literals = [n.kwargs["data"] for n in captured.graph.nodes if n.op == "const" and n.target is None]
     assert literals == [[1.0, 2.0, {"float": "inf"}, 4.0], 2.0]
 
@@ -239,10 +246,18 @@ def test_running_statistics_count_as_written() -> None:
 
 Pair = namedtuple("Pair", "a b")
 OUTPUTS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "tuple": lambda x: (x + 1, x * 2), "one in a tuple": lambda x: (x + 1,), "list": lambda x: [x + 1, (x, x)], "none inside": lambda x: (x + 1, None),
-    "dict": lambda x: {"loss": x.sum(), "ref": {"tuple": x * 2}, "value": [x]}, "a dict like ours": lambda x: {"ref": x + 1},
-    "numbers": lambda x: (x.sum(), 3, 2.5, True, "text"), "same twice": lambda x: (lambda y: (y, y))(x + 1), "empty tuple inside": lambda x: (x + 1, ()),
-    "an input": lambda x: x, "a constant": lambda x: (x, torch.tensor([1.0, 2.0]))}
+    "tuple": lambda x: (x + 1, x * 2),
+    "one in a tuple": lambda x: (x + 1,),
+    "list": lambda x: [x + 1, (x, x)],
+    "none inside": lambda x: (x + 1, None),
+    "dict": lambda x: {"loss": x.sum(), "ref": {"tuple": x * 2}, "value": [x]},
+    "a dict like ours": lambda x: {"ref": x + 1},
+    "numbers": lambda x: (x.sum(), 3, 2.5, True, "text"),
+    "same twice": lambda x: (lambda y: (y, y))(x + 1),
+    "empty tuple inside": lambda x: (x + 1, ()),
+    "an input": lambda x: x,
+    "a constant": lambda x: (x, torch.tensor([1.0, 2.0])),
+}
 
 
 @pytest.fixture(scope="module")
@@ -297,8 +312,24 @@ def test_what_cannot_be_captured_says_why(name: str) -> None:
 
 
 def test_every_pytorch_operator_that_may_return_an_alias_is_known() -> None:
-    elsewhere = {"as_tensor", "get", "keys", "local_value", "pop", "setdefault", "to_here", "cpu", "cuda", "pin_memory", "coalesce", "slice_inverse",
-                 "col_indices", "crow_indices", "ccol_indices", "row_indices"}
+    elsewhere = {
+        "as_tensor",
+        "get",
+        "keys",
+        "local_value",
+        "pop",
+        "setdefault",
+        "to_here",
+        "cpu",
+        "cuda",
+        "pin_memory",
+        "coalesce",
+        "slice_inverse",
+        "col_indices",
+        "crow_indices",
+        "ccol_indices",
+        "row_indices",
+    }
     found = set()
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name.removeprefix("aten::")
@@ -315,8 +346,10 @@ def test_config_hash_is_the_same_in_two_constructions_and_differs_by_mode() -> N
 
 def test_capture_runs_the_users_file_in_a_child(tmp_path: Any) -> None:
     path = tmp_path / "model.py"
-    path.write_text("import os, torch\nfrom torch import nn\n\nPARENT = os.getppid()\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
-                    "        return torch.relu(x) + 1\n\n\ndef get_inputs():\n    return [torch.randn(3, 4)]\n")
+    path.write_text(
+        "import os, torch\nfrom torch import nn\n\nPARENT = os.getppid()\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        "        return torch.relu(x) + 1\n\n\ndef get_inputs():\n    return [torch.randn(3, 4)]\n"
+    )
     captured = capture_task(load(str(path)), Limits())
     assert operators(captured) == ["relu", "add"] and captured.arguments == ("x",)
     path.write_text(path.read_text().replace("return torch.relu(x) + 1", "return x[x > 0]"))

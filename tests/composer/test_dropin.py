@@ -105,9 +105,14 @@ def test_fits_what_it_was_made_for(block: Counting) -> None:
 
 
 FOREIGN: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
-    "another batch": lambda: (torch.randn(5, 8),), "another rank": lambda: (torch.randn(2, 4, 8),), "empty": lambda: (torch.randn(0, 8),),
-    "transposed": lambda: (torch.randn(8, 4).t(),), "every second row": lambda: (torch.randn(8, 8)[::2],),
-    "an optional argument": lambda: (torch.randn(4, 8), torch.randn(4, 8)), "expanded": lambda: (torch.randn(1, 8).expand(4, 8),)}
+    "another batch": lambda: (torch.randn(5, 8),),
+    "another rank": lambda: (torch.randn(2, 4, 8),),
+    "empty": lambda: (torch.randn(0, 8),),
+    "transposed": lambda: (torch.randn(8, 4).t(),),
+    "every second row": lambda: (torch.randn(8, 8)[::2],),
+    "an optional argument": lambda: (torch.randn(4, 8), torch.randn(4, 8)),
+    "expanded": lambda: (torch.randn(1, 8).expand(4, 8),),
+}
 
 
 @torch.no_grad()
@@ -131,7 +136,12 @@ def test_falls_back_for_other_dtypes(block: Counting) -> None:
 
 @torch.no_grad()
 def test_raises_what_the_original_raises(block: Counting) -> None:
-    for wrong in (torch.randn(4, 7), torch.randn(4, 8, dtype=torch.float64), torch.randn(4, 8).to_sparse(), torch.randn(4, 8, device="meta")):
+    for wrong in (
+        torch.randn(4, 7),
+        torch.randn(4, 8, dtype=torch.float64),
+        torch.randn(4, 8).to_sparse(),
+        torch.randn(4, 8, device="meta"),
+    ):
         with pytest.raises(Exception) as mine:
             block.new(wrong)
         with pytest.raises(Exception) as theirs:
@@ -249,10 +259,27 @@ def test_notices_replaced_children(block: Counting) -> None:
 @torch.no_grad()
 def test_weights_are_read_live(block: Counting) -> None:
     x = torch.randn(4, 8)
-    for update in (lambda m: m.norm.weight.mul_(3), lambda m: m.layers[0].bias.fill_(0.5), lambda m: setattr(m.norm, "bias", nn.Parameter(torch.ones(8))),
-                   lambda m: setattr(m.layers[1].weight, "data", torch.eye(8)), lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()})):
+    for update in (
+        lambda m: m.norm.weight.mul_(3),
+        lambda m: m.layers[0].bias.fill_(0.5),
+        lambda m: setattr(m.norm, "bias", nn.Parameter(torch.ones(8))),
+        lambda m: setattr(m.layers[1].weight, "data", torch.eye(8)),
+        lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}),
+    ):
         update(block.reference), update(block.new)
+        # A tensor that was exchanged costs one call of the original, a tensor that was written none.
+        assert differences(block.new(x), block.reference(x)) == []
         agree(block, x, fused=True)
+
+
+@torch.no_grad()
+def test_tensors_that_are_swapped_for_one_call_are_used_for_that_call(block: Counting) -> None:
+    x = torch.randn(4, 8)
+    agree(block, x, fused=True)
+    other = {name: torch.randn_like(p) for name, p in block.new.named_parameters()}
+    swapped = torch.func.functional_call(block.new, other, (x,))
+    assert differences(swapped, torch.func.functional_call(block.reference, other, (x,))) == []
+    assert differences(block.new(x), block.reference(x)) == []
 
 
 @torch.no_grad()
@@ -348,8 +375,10 @@ def test_dropout_in_train_mode_draws_as_the_original_does() -> None:
 
 @torch.no_grad()
 def test_tied_weights_stay_tied() -> None:
-    text = module_text("return torch.tanh(self.b(torch.relu(self.a(x)) + self.a.bias)) * self.a.bias",
-                       init="self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)\nself.b.weight = self.a.weight")
+    text = module_text(
+        "return torch.tanh(self.b(torch.relu(self.a(x)) + self.a.bias)) * self.a.bias",
+        init="self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)\nself.b.weight = self.a.weight",
+    )
     block = Counting(text, torch.randn(3, 6))
     assert block.new.a.weight is block.new.b.weight
     block.new.a.weight.mul_(2), block.reference.a.weight.mul_(2)
@@ -358,8 +387,10 @@ def test_tied_weights_stay_tied() -> None:
 
 @torch.no_grad()
 def test_outputs_alias_inputs_exactly_where_eager_does() -> None:
-    text = module_text("return x, x.view(-1), x.t(), x.detach(), x.to(torch.float32), x.to(torch.float32, copy=True), x.contiguous(), x.clone(), "
-                       "x * 1, x.reshape(2, 6), x[1:], x.expand(3, 4), x + 0, torch.dropout(x, 0.5, False), x.t().contiguous(), torch.relu(x).view(-1)")
+    text = module_text(
+        "return x, x.view(-1), x.t(), x.detach(), x.to(torch.float32), x.to(torch.float32, copy=True), x.contiguous(), x.clone(), "
+        "x * 1, x.reshape(2, 6), x[1:], x.expand(3, 4), x + 0, torch.dropout(x, 0.5, False), x.t().contiguous(), torch.relu(x).view(-1)"
+    )
     block = Counting(text, torch.randn(3, 4))
     x = torch.randn(3, 4)
     was, got = block.fused(x)
@@ -377,8 +408,10 @@ def test_an_input_that_the_module_writes_is_written_once() -> None:
     assert was and differences(got, block.reference(theirs)) == [] and torch.equal(mine, theirs)
 
 
-CONV = module_text("return torch.relu(self.norm(self.conv(x))) + self.conv(x).mean((2, 3), keepdim=True)",
-                   init="self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)")
+CONV = module_text(
+    "return torch.relu(self.norm(self.conv(x))) + self.conv(x).mean((2, 3), keepdim=True)",
+    init="self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)",
+)
 
 
 @torch.no_grad()
@@ -393,7 +426,9 @@ def test_layouts_of_results_follow_the_layout_of_the_input(memory_format: torch.
 
 @torch.no_grad()
 def test_plain_arguments_are_part_of_what_it_was_made_for() -> None:
-    block = Counting(module_text("return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"), torch.randn(4), 2.5, None)
+    block = Counting(
+        module_text("return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"), torch.randn(4), 2.5, None
+    )
     x = torch.randn(4)
     agree(block, x, 2.5, None, fused=True)
     agree(block, x, 2.5, bias=None, fused=True)
@@ -403,7 +438,9 @@ def test_plain_arguments_are_part_of_what_it_was_made_for() -> None:
 
 @torch.no_grad()
 def test_arguments_may_have_any_names() -> None:
-    block = Counting(module_text("return torch.relu(type) + any * self_ - _t0", params="type, any, self_, _t0"), *[torch.randn(4) for _ in range(4)])
+    block = Counting(
+        module_text("return torch.relu(type) + any * self_ - _t0", params="type, any, self_, _t0"), *[torch.randn(4) for _ in range(4)]
+    )
     agree(block, *[torch.randn(4) for _ in range(4)], fused=True)
     many = Counting(module_text("return (xs[0] + xs[1]).sin()", params="*xs"), torch.randn(4), torch.randn(4), names=["xs.0", "xs.1"])
     agree(many, torch.randn(4), torch.randn(4), fused=True)
@@ -412,14 +449,20 @@ def test_arguments_may_have_any_names() -> None:
 
 @torch.no_grad()
 def test_attributes_of_any_kind_are_part_of_the_configuration() -> None:
-    init = ("self.options = {'slope': 0.1, 'acts': [torch.relu]}\nself.kind = Kind()\nself.pick = lambda x: x * FACTOR")
+    init = "self.options = {'slope': 0.1, 'acts': [torch.relu]}\nself.kind = Kind()\nself.pick = lambda x: x * FACTOR"
     text = module_text("return self.pick(self.options['acts'][0](x)) * self.kind.gain + self.options['slope']", init=init)
-    text = text.replace("class Model", "FACTOR = 2\n\n\nclass Kind:\n    def __init__(self, gain=1.5):\n        self.gain = gain\n\n\nclass Model")
+    text = text.replace(
+        "class Model", "FACTOR = 2\n\n\nclass Kind:\n    def __init__(self, gain=1.5):\n        self.gain = gain\n\n\nclass Model"
+    )
     block = Counting(text, torch.randn(4))
     x = torch.randn(4)
     agree(block, x, fused=True)
-    for change in (lambda m: m.options.update(slope=0.2), lambda m: m.options.update(acts=[torch.tanh]), lambda m: setattr(m.kind, "gain", 3.0),
-                   lambda m: setattr(m, "pick", lambda x: x + 1)):
+    for change in (
+        lambda m: m.options.update(slope=0.2),
+        lambda m: m.options.update(acts=[torch.tanh]),
+        lambda m: setattr(m.kind, "gain", 3.0),
+        lambda m: setattr(m, "pick", lambda x: x + 1),
+    ):
         block.reference = run_source(text).Model().eval()
         other = block.module.ModelNew().eval()
         change(block.reference), change(other)
@@ -477,8 +520,10 @@ def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_
     cache = tmp_path / "cache"
     (tmp_path / "best.py").write_text(block.candidate.source, encoding="utf-8")
     env = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "DVK_CACHE": str(cache)}
-    running = [subprocess.Popen([sys.executable, "-c", CHILD], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-               for _ in range(2)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", CHILD], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
     for process in running:
         out, error = process.communicate(timeout=120)
         assert out.split() == ["True", "True"], error
@@ -486,10 +531,18 @@ def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name,value,said", [("PATH", "", r"no C\+\+ compiler found"), ("CXX", "/no/such/compiler", "running the original"),
-                                             ("CXX", "false", r"the C\+\+ compiler failed"), ("CXX", "g++ --no-such-option", "compiler failed")])
-def test_without_a_compiler_it_warns_once_and_computes_the_original(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
-                                                                    value: str, said: str) -> None:
+@pytest.mark.parametrize(
+    "name,value,said",
+    [
+        ("PATH", "", r"no C\+\+ compiler found"),
+        ("CXX", "/no/such/compiler", "running the original"),
+        ("CXX", "false", r"the C\+\+ compiler failed"),
+        ("CXX", "g++ --no-such-option", "compiler failed"),
+    ],
+)
+def test_without_a_compiler_it_warns_once_and_computes_the_original(
+    block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
     monkeypatch.setenv("DVK_CACHE", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv(name, value)

@@ -102,8 +102,12 @@ def test_known_patterns_fuse(patterns: dict[str, Program], name: str) -> None:
 
 def test_library_calls_are_the_only_calls(patterns: dict[str, Program]) -> None:
     calls = {name: p.externs for name, p in patterns.items() if p.externs}
-    assert calls == {"linear epilogue": ["aten.linear.default"], "linear and softmax": ["aten.linear.default"],
-                     "two linears": ["aten.linear.default"] * 2, "masked attention scores": ["aten.matmul.default"]}
+    assert calls == {
+        "linear epilogue": ["aten.linear.default"],
+        "linear and softmax": ["aten.linear.default"],
+        "two linears": ["aten.linear.default"] * 2,
+        "masked attention scores": ["aten.matmul.default"],
+    }
 
 
 def test_a_call_between_keeps_groups_apart() -> None:
@@ -126,13 +130,17 @@ def test_schedule_runs_everything_after_what_it_reads() -> None:
 
 
 def test_costly_values_are_not_computed_again_for_every_element_of_a_broadcast() -> None:
-    wide = fused(lambda b: torch.sin(torch.exp(torch.tanh(torch.erf(b.cos().log1p().expm1().exp2().sigmoid()))))[:, None] * torch.ones(64), r(50))
+    wide = fused(
+        lambda b: torch.sin(torch.exp(torch.tanh(torch.erf(b.cos().log1p().expm1().exp2().sigmoid()))))[:, None] * torch.ones(64), r(50)
+    )
     assert len(wide.kernels) == 2
     narrow = fused(lambda b, x: torch.exp(b)[:, None] * x, r(50), r(50, 64))
     assert len(narrow.kernels) == 1
 
 
-@pytest.mark.parametrize("recipes,expected", [((), 0), (("fuse_pointwise",), 1), (("fuse_rowwise",), 2), (("fuse_pointwise", "fuse_rowwise"), 1)])
+@pytest.mark.parametrize(
+    "recipes,expected", [((), 0), (("fuse_pointwise",), 1), (("fuse_rowwise",), 2), (("fuse_pointwise", "fuse_rowwise"), 1)]
+)
 def test_recipes_say_what_may_leave_pytorch(recipes: tuple[str, ...], expected: int) -> None:
     program = Program(lambda x: F.relu(x) * 2 + x.softmax(-1), r(5, 6), recipes=recipes)
     assert len(program.kernels) <= max(expected, 1) if recipes else len(program.kernels) == 0
@@ -160,7 +168,13 @@ def test_a_chain_of_hundreds_of_operators_is_one_kernel() -> None:
     assert len(composition.kernels) == 1
 
 
-EMPTY: list[Callable[[torch.Tensor], Any]] = [lambda x: F.relu(x) + 1, lambda x: x.sum(0), lambda x: x[:, 3:3] * 2, lambda x: x.softmax(-1), lambda x: x.mean()]
+EMPTY: list[Callable[[torch.Tensor], Any]] = [
+    lambda x: F.relu(x) + 1,
+    lambda x: x.sum(0),
+    lambda x: x[:, 3:3] * 2,
+    lambda x: x.softmax(-1),
+    lambda x: x.mean(),
+]
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
@@ -180,13 +194,22 @@ def test_dtypes_without_registers_are_left_to_pytorch(dtype: torch.dtype) -> Non
 
 
 VIEWS_OF_VIEWS: list[tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = [
-    (lambda x: x.reshape(4, 1, 3) + 1, r(2, 6)), (lambda x: x.t().reshape(3, 4) * 2, r(2, 6)), (lambda x: x.reshape(5, 3).t().reshape(5, 3) + x.view(5, 3), r(15)),
-    (lambda x: x.permute(2, 0, 1).flatten(1).sum(0), r(2, 3, 4)), (lambda x: x.flip(0).reshape(3, 4).softmax(0), r(2, 6)),
-    (lambda x: x.contiguous(memory_format=torch.channels_last).reshape(2, 4, 9) * 2, r(2, 6, 3, 2)), (lambda x: x.expand(3, 4).reshape(2, 6) + 1, r(1, 4)),
-    (lambda x: (x * 2).reshape(3, 4).t().reshape(6, 2).cumsum(0) + 1, r(2, 6)), (lambda x: x[::2, 1:].select(1, -1) + x[0, 0], r(5, 4)),
-    (lambda x: x.unfold(0, 3, 2).softmax(-1), r(9)), (lambda x: x.as_strided((2, 3), (1, 2)) * 2, r(9)), (lambda x: x.movedim((0, 1), (2, 0)) - 1, r(2, 3, 4)),
-    (lambda x: x.narrow(1, 1, 2).mT.reshape(-1)[::3] * 2, r(2, 3, 4)), (lambda x: x.squeeze().unsqueeze(0).swapaxes(0, 2) + x.mT.squeeze(0).unsqueeze(-1), r(1, 3, 4)),
-    (lambda x: torch.stack(x.unbind(1)).relu() + x.split([1, 3], 1)[1].sum(), r(3, 4)), (lambda x: x.diagonal() * 2 + x.sum(0), r(4, 4)),
+    (lambda x: x.reshape(4, 1, 3) + 1, r(2, 6)),
+    (lambda x: x.t().reshape(3, 4) * 2, r(2, 6)),
+    (lambda x: x.reshape(5, 3).t().reshape(5, 3) + x.view(5, 3), r(15)),
+    (lambda x: x.permute(2, 0, 1).flatten(1).sum(0), r(2, 3, 4)),
+    (lambda x: x.flip(0).reshape(3, 4).softmax(0), r(2, 6)),
+    (lambda x: x.contiguous(memory_format=torch.channels_last).reshape(2, 4, 9) * 2, r(2, 6, 3, 2)),
+    (lambda x: x.expand(3, 4).reshape(2, 6) + 1, r(1, 4)),
+    (lambda x: (x * 2).reshape(3, 4).t().reshape(6, 2).cumsum(0) + 1, r(2, 6)),
+    (lambda x: x[::2, 1:].select(1, -1) + x[0, 0], r(5, 4)),
+    (lambda x: x.unfold(0, 3, 2).softmax(-1), r(9)),
+    (lambda x: x.as_strided((2, 3), (1, 2)) * 2, r(9)),
+    (lambda x: x.movedim((0, 1), (2, 0)) - 1, r(2, 3, 4)),
+    (lambda x: x.narrow(1, 1, 2).mT.reshape(-1)[::3] * 2, r(2, 3, 4)),
+    (lambda x: x.squeeze().unsqueeze(0).swapaxes(0, 2) + x.mT.squeeze(0).unsqueeze(-1), r(1, 3, 4)),
+    (lambda x: torch.stack(x.unbind(1)).relu() + x.split([1, 3], 1)[1].sum(), r(3, 4)),
+    (lambda x: x.diagonal() * 2 + x.sum(0), r(4, 4)),
 ]
 
 

@@ -13,22 +13,24 @@ from tests.composer.fuzz import Case, Generator, cases
 from tests.composer.programs import Program, compiled, out_of_bounds
 
 
-def faults(seeds: range) -> list[str]:
+def faults(seeds: range, nets: bool = False) -> list[str]:
     found: list[str] = []
-    for case in cases(seeds, lambda seed, text: found.append(f"seed {seed}: {text}")):
-        found += [f"seed {case.seed}: {text}\n{case.text}" for text in case.faults()]
+    for case in cases(seeds, lambda seed, text: found.append(f"seed {seed}: {text}"), nets):
+        found.extend(f"seed {case.seed}: {text}\n{case.text}" for text in case.faults())
     return found
 
 
-def test_a_slice_of_random_modules() -> None:
-    assert faults(range(7000, 7016)) == []
+@pytest.mark.parametrize("nets,count", [(False, 14), (True, 10)])
+def test_a_slice_of_random_modules(nets: bool, count: int) -> None:
+    assert faults(range(7000, 7000 + count), nets) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("start", range(8000, 8400, 100))
-def test_hundreds_of_random_modules(start: int) -> None:
-    assert faults(range(start, start + 100)) == []
+@pytest.mark.parametrize("nets", [False, True])
+@pytest.mark.parametrize("start", range(8000, 8300, 100))
+def test_hundreds_of_random_modules(start: int, nets: bool) -> None:
+    assert faults(range(start, start + 100), nets) == []
 
 
 def test_equal_seeds_give_equal_modules() -> None:

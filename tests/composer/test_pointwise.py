@@ -6,7 +6,6 @@ functions are off at some infinities.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,41 +17,195 @@ from dvk.composer.prims import rounded
 from tests.composer.programs import EPSILON, Program, compiled, differences
 
 INF, NAN = float("inf"), float("nan")
-EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -1.5, -2.5, 3.0, -3.0, 3.5, 6.0, 7.0, -7.0, 1e-3, -1e-3, 20.0, -20.0, 21.0, 88.0, -88.0, 100.0,
-         -100.0, 1e4, -1e4, INF, -INF, NAN, 1e-40, -1e-40, 0.25, 0.7, 0.1, 0.3, 1 / 3, 65504.0]
+EDGES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -1.5,
+    -2.5,
+    3.0,
+    -3.0,
+    3.5,
+    6.0,
+    7.0,
+    -7.0,
+    1e-3,
+    -1e-3,
+    20.0,
+    -20.0,
+    21.0,
+    88.0,
+    -88.0,
+    100.0,
+    -100.0,
+    1e4,
+    -1e4,
+    INF,
+    -INF,
+    NAN,
+    1e-40,
+    -1e-40,
+    0.25,
+    0.7,
+    0.1,
+    0.3,
+    1 / 3,
+    65504.0,
+]
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-DTYPES = [pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS]
+DTYPES = [
+    pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS
+]
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Operator = Callable[..., Any]
 
-SIMPLE: dict[str, Operator] = {name: getattr(torch, name) for name in (
-    "neg", "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
-    "exp2", "log2", "reciprocal", "isnan", "isinf", "isfinite", "logical_not", "square", "frac", "nan_to_num", "zeros_like", "ones_like")}
-ACTIVATIONS: dict[str, Operator] = {name: getattr(F, name) for name in (
-    "relu", "relu6", "hardtanh", "gelu", "silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "logsigmoid", "softplus", "elu", "celu",
-    "selu", "leaky_relu", "hardshrink", "softshrink")}
+SIMPLE: dict[str, Operator] = {
+    name: getattr(torch, name)
+    for name in (
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "sigmoid",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "exp2",
+        "log2",
+        "reciprocal",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "logical_not",
+        "square",
+        "frac",
+        "nan_to_num",
+        "zeros_like",
+        "ones_like",
+    )
+}
+ACTIVATIONS: dict[str, Operator] = {
+    name: getattr(F, name)
+    for name in (
+        "relu",
+        "relu6",
+        "hardtanh",
+        "gelu",
+        "silu",
+        "mish",
+        "softsign",
+        "tanhshrink",
+        "hardsigmoid",
+        "hardswish",
+        "logsigmoid",
+        "softplus",
+        "elu",
+        "celu",
+        "selu",
+        "leaky_relu",
+        "hardshrink",
+        "softshrink",
+    )
+}
 ACTIVATIONS |= {
-    "hardtanh(a, b)": lambda x: F.hardtanh(x, -0.3, 2.0), "gelu(tanh)": lambda x: F.gelu(x, approximate="tanh"), "softplus(beta)": lambda x: F.softplus(x, 2.0, 5.0),
-    "elu(alpha)": lambda x: F.elu(x, 0.3), "celu(alpha)": lambda x: F.celu(x, 1.7), "leaky_relu(slope)": lambda x: F.leaky_relu(x, -0.3),
-    "threshold": lambda x: F.threshold(x, 0.1, 7.0), "hardshrink(l)": lambda x: F.hardshrink(x, 1.5), "softshrink(l)": lambda x: F.softshrink(x, 1.5),
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)), "glu": lambda x: F.glu(x[:38]), "rrelu in eval": lambda x: F.rrelu(x)}
+    "hardtanh(a, b)": lambda x: F.hardtanh(x, -0.3, 2.0),
+    "gelu(tanh)": lambda x: F.gelu(x, approximate="tanh"),
+    "softplus(beta)": lambda x: F.softplus(x, 2.0, 5.0),
+    "elu(alpha)": lambda x: F.elu(x, 0.3),
+    "celu(alpha)": lambda x: F.celu(x, 1.7),
+    "leaky_relu(slope)": lambda x: F.leaky_relu(x, -0.3),
+    "threshold": lambda x: F.threshold(x, 0.1, 7.0),
+    "hardshrink(l)": lambda x: F.hardshrink(x, 1.5),
+    "softshrink(l)": lambda x: F.softshrink(x, 1.5),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)),
+    "glu": lambda x: F.glu(x[:38]),
+    "rrelu in eval": lambda x: F.rrelu(x),
+}
 NUMBERS: dict[str, Operator] = {
-    "x + c": lambda x: x + 1.1, "x - c": lambda x: x - 1.1, "c - x": lambda x: 1.1 - x, "x * c": lambda x: x * 1.1, "x / c": lambda x: x / 3.0,
-    "c / x": lambda x: 3.0 / x, "x < c": lambda x: x < 0.1, "x <= c": lambda x: x <= 0.1, "x > c": lambda x: x > 0.7, "x >= c": lambda x: x >= 0.7,
-    "x == c": lambda x: x == 0.3, "x != c": lambda x: x != 0.3, "x == inf": lambda x: x == INF, "rsub": lambda x: torch.rsub(x, 2.0, alpha=1),
-    "clamp": lambda x: x.clamp(-0.5, 0.5), "clamp min": lambda x: x.clamp(min=0.3), "clamp max": lambda x: x.clamp_max(0.3), "clamp crossed": lambda x: x.clamp(1.0, -1.0),
-    "clamp by inf": lambda x: x.clamp(-INF, 2.0), "x ** 0": lambda x: x ** 0, "x ** 1": lambda x: x ** 1, "x ** 2": lambda x: x ** 2, "x ** 3": lambda x: x ** 3,
-    "x ** 5": lambda x: x ** 5, "x ** -2": lambda x: x ** -2, "x ** 0.5": lambda x: x ** 0.5, "x ** -1": lambda x: x ** -1, "x ** 1.7": lambda x: x ** 1.7,
-    "x ** -0.3": lambda x: x ** -0.3, "x ** 9": lambda x: x ** 9, "2 ** x": lambda x: 2.0 ** x, "0.3 ** x": lambda x: 0.3 ** x,
-    "div trunc": lambda x: torch.div(x, 0.7, rounding_mode="trunc"), "nan_to_num(…)": lambda x: x.nan_to_num(1.0, 2.0, -3.0), "full_like": lambda x: torch.full_like(x, 2.5),
-    "where number": lambda x: torch.where(x > 0, 1.0, x), "masked_fill -inf": lambda x: x.masked_fill(x > 0, -INF), "dropout in eval": lambda x: F.dropout(x, 0.5, False) + 1}
+    "x + c": lambda x: x + 1.1,
+    "x - c": lambda x: x - 1.1,
+    "c - x": lambda x: 1.1 - x,
+    "x * c": lambda x: x * 1.1,
+    "x / c": lambda x: x / 3.0,
+    "c / x": lambda x: 3.0 / x,
+    "x < c": lambda x: x < 0.1,
+    "x <= c": lambda x: x <= 0.1,
+    "x > c": lambda x: x > 0.7,
+    "x >= c": lambda x: x >= 0.7,
+    "x == c": lambda x: x == 0.3,
+    "x != c": lambda x: x != 0.3,
+    "x == inf": lambda x: x == INF,
+    "rsub": lambda x: torch.rsub(x, 2.0, alpha=1),
+    "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "clamp min": lambda x: x.clamp(min=0.3),
+    "clamp max": lambda x: x.clamp_max(0.3),
+    "clamp crossed": lambda x: x.clamp(1.0, -1.0),
+    "clamp by inf": lambda x: x.clamp(-INF, 2.0),
+    "x ** 0": lambda x: x**0,
+    "x ** 1": lambda x: x**1,
+    "x ** 2": lambda x: x**2,
+    "x ** 3": lambda x: x**3,
+    "x ** 5": lambda x: x**5,
+    "x ** -2": lambda x: x**-2,
+    "x ** 0.5": lambda x: x**0.5,
+    "x ** -1": lambda x: x**-1,
+    "x ** 1.7": lambda x: x**1.7,
+    "x ** -0.3": lambda x: x**-0.3,
+    "x ** 9": lambda x: x**9,
+    "2 ** x": lambda x: 2.0**x,
+    "0.3 ** x": lambda x: 0.3**x,
+    "div trunc": lambda x: torch.div(x, 0.7, rounding_mode="trunc"),
+    "nan_to_num(…)": lambda x: x.nan_to_num(1.0, 2.0, -3.0),
+    "full_like": lambda x: torch.full_like(x, 2.5),
+    "where number": lambda x: torch.where(x > 0, 1.0, x),
+    "masked_fill -inf": lambda x: x.masked_fill(x > 0, -INF),
+    "dropout in eval": lambda x: F.dropout(x, 0.5, False) + 1,
+}
 PAIRS: dict[str, Operator] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum, "max": torch.max, "min": torch.min,
-    "lt": torch.lt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.logical_and, "or": torch.logical_or, "xlogy": torch.xlogy, "logaddexp": torch.logaddexp,
-    "add alpha": lambda x, y: torch.add(x, y, alpha=0.3), "sub alpha": lambda x, y: torch.sub(x, y, alpha=-0.5), "where": lambda x, y: torch.where(x > y, x, y),
-    "lerp": lambda x, y: torch.lerp(x, y, 0.3), "lerp tensor": lambda x, y: torch.lerp(x, y, x.sigmoid()), "addcmul": lambda x, y: torch.addcmul(x, y, x, value=0.3),
-    "addcdiv": lambda x, y: torch.addcdiv(x, y, x, value=0.3), "clamp by tensors": lambda x, y: torch.clamp(x, y, x.abs()), "pow": torch.pow,
-    "masked_fill": lambda x, y: x.masked_fill(y > 0, -2.0), "masked_fill tensor": lambda x, y: x.masked_fill(y > 0, y.flatten()[5]), "div trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc")}
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "max": torch.max,
+    "min": torch.min,
+    "lt": torch.lt,
+    "ge": torch.ge,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "xlogy": torch.xlogy,
+    "logaddexp": torch.logaddexp,
+    "add alpha": lambda x, y: torch.add(x, y, alpha=0.3),
+    "sub alpha": lambda x, y: torch.sub(x, y, alpha=-0.5),
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.3),
+    "lerp tensor": lambda x, y: torch.lerp(x, y, x.sigmoid()),
+    "addcmul": lambda x, y: torch.addcmul(x, y, x, value=0.3),
+    "addcdiv": lambda x, y: torch.addcdiv(x, y, x, value=0.3),
+    "clamp by tensors": lambda x, y: torch.clamp(x, y, x.abs()),
+    "pow": torch.pow,
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, -2.0),
+    "masked_fill tensor": lambda x, y: x.masked_fill(y > 0, y.flatten()[5]),
+    "div trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
 CASTS: dict[str, Operator] = {f"to {dtype}": lambda x, dtype=dtype: x.to(dtype) for dtype in (*FLOATS, torch.bool)}
 CASTS |= {f"to {dtype}": lambda x, dtype=dtype: x.nan_to_num(0, 100, -100).clamp(-100, 100).abs().to(dtype) for dtype in INTEGERS}
 SINGLES = {**SIMPLE, **ACTIVATIONS, **NUMBERS, **CASTS}
@@ -85,7 +238,7 @@ def operands(dtype: torch.dtype, count: int) -> tuple[torch.Tensor, ...]:
 
 def chunks(table: dict[str, Operator]) -> list[list[str]]:
     names = list(table)
-    return [names[at:at + GROUP] for at in range(0, len(names), GROUP)]
+    return [names[at : at + GROUP] for at in range(0, len(names), GROUP)]
 
 
 class Results:
@@ -143,17 +296,57 @@ def test_nearly_everything_leaves_pytorch(results: Results) -> None:
 
 
 INTEGER: dict[str, Operator] = {
-    "neg": torch.neg, "abs": torch.abs, "x + 2": lambda x: x + 2, "x * 3": lambda x: x * 3, "7 - x": lambda x: 7 - x, "x + 0.5": lambda x: x + 0.5,
-    "x / 3": lambda x: x / 3, "x < 2": lambda x: x < 2, "x == 1.5": lambda x: x == 1.5, "x >= 2": lambda x: x >= 2, "clamp": lambda x: x.clamp(1, 3),
-    "square": torch.square, "not": torch.logical_not, "where": lambda x: torch.where(x > 1, x, 0), "to float": lambda x: x.to(torch.float32) * 0.5,
-    "to half": lambda x: x.to(torch.float16), "to bool": lambda x: x.bool(), "to int64": lambda x: x.long(), "to int32": lambda x: x.int(), "sqrt": torch.sqrt,
-    "exp": torch.exp, "maximum": lambda x: torch.maximum(x, x.flip(0)), "relu": F.relu, "masked_fill": lambda x: x.masked_fill(x > 2, 1), "sign": torch.sign,
-    "add alpha": lambda x: torch.add(x, x, alpha=3), "clone": torch.clone, "tril": torch.tril, "triu": lambda x: torch.triu(x, 1), "pow": lambda x: x ** 2}
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "x + 2": lambda x: x + 2,
+    "x * 3": lambda x: x * 3,
+    "7 - x": lambda x: 7 - x,
+    "x + 0.5": lambda x: x + 0.5,
+    "x / 3": lambda x: x / 3,
+    "x < 2": lambda x: x < 2,
+    "x == 1.5": lambda x: x == 1.5,
+    "x >= 2": lambda x: x >= 2,
+    "clamp": lambda x: x.clamp(1, 3),
+    "square": torch.square,
+    "not": torch.logical_not,
+    "where": lambda x: torch.where(x > 1, x, 0),
+    "to float": lambda x: x.to(torch.float32) * 0.5,
+    "to half": lambda x: x.to(torch.float16),
+    "to bool": lambda x: x.bool(),
+    "to int64": lambda x: x.long(),
+    "to int32": lambda x: x.int(),
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "maximum": lambda x: torch.maximum(x, x.flip(0)),
+    "relu": F.relu,
+    "masked_fill": lambda x: x.masked_fill(x > 2, 1),
+    "sign": torch.sign,
+    "add alpha": lambda x: torch.add(x, x, alpha=3),
+    "clone": torch.clone,
+    "tril": torch.tril,
+    "triu": lambda x: torch.triu(x, 1),
+    "pow": lambda x: x**2,
+}
 BOOLEAN: dict[str, Operator] = {
-    "not": lambda x: ~x, "and": lambda x: x & x.flip(0), "or": lambda x: x | x.flip(0), "logical_not": torch.logical_not, "x == 2": lambda x: x == 2,
-    "x < 2": lambda x: x < 2, "x + x": lambda x: x + x, "x * x": lambda x: x * x.flip(0), "x * 2": lambda x: x * 2, "x + 0.5": lambda x: x + 0.5,
-    "to float": lambda x: x.float(), "where": lambda x: torch.where(x, 1.5, -1.5), "x == True": lambda x: x == True, "tril": torch.tril,  # noqa: E712
-    "to int64": lambda x: x.long() - 1, "masked_fill": lambda x: x.masked_fill(x.flip(0), True), "xor": lambda x: x ^ x.flip(0), "ones_like": torch.ones_like}
+    "not": lambda x: ~x,
+    "and": lambda x: x & x.flip(0),
+    "or": lambda x: x | x.flip(0),
+    "logical_not": torch.logical_not,
+    "x == 2": lambda x: x == 2,
+    "x < 2": lambda x: x < 2,
+    "x + x": lambda x: x + x,
+    "x * x": lambda x: x * x.flip(0),
+    "x * 2": lambda x: x * 2,
+    "x + 0.5": lambda x: x + 0.5,
+    "to float": lambda x: x.float(),
+    "where": lambda x: torch.where(x, 1.5, -1.5),
+    "x == True": lambda x: torch.eq(x, True),
+    "tril": torch.tril,
+    "to int64": lambda x: x.long() - 1,
+    "masked_fill": lambda x: x.masked_fill(x.flip(0), True),
+    "xor": lambda x: x ^ x.flip(0),
+    "ones_like": torch.ones_like,
+}
 
 
 def test_integers_and_booleans() -> None:
@@ -169,12 +362,31 @@ def test_integers_and_booleans() -> None:
             assert differences(got, want) == [], (name, dtype)
 
 
-MIXED = [(torch.float32, torch.float64), (torch.float16, torch.bfloat16), (torch.float16, torch.float32), (torch.int64, torch.float16), (torch.uint8, torch.int8),
-         (torch.int32, torch.int64), (torch.bool, torch.int64), (torch.bool, torch.float32), (torch.uint8, torch.int16), (torch.int8, torch.int32)]
+MIXED = [
+    (torch.float32, torch.float64),
+    (torch.float16, torch.bfloat16),
+    (torch.float16, torch.float32),
+    (torch.int64, torch.float16),
+    (torch.uint8, torch.int8),
+    (torch.int32, torch.int64),
+    (torch.bool, torch.int64),
+    (torch.bool, torch.float32),
+    (torch.uint8, torch.int16),
+    (torch.int8, torch.int32),
+]
 
 
 def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
-    functions = [torch.add, torch.mul, torch.eq, torch.lt, lambda x, y: torch.where(x > y, x, y), lambda x, y: x + y.flatten()[0], torch.logical_or, torch.maximum]
+    functions = [
+        torch.add,
+        torch.mul,
+        torch.eq,
+        torch.lt,
+        lambda x, y: torch.where(x > y, x, y),
+        lambda x, y: x + y.flatten()[0],
+        torch.logical_or,
+        torch.maximum,
+    ]
     made = []
     for a, b in MIXED:
         x, y = torch.tensor([0, 1, 2, 100, 200, 3]).to(a), torch.tensor([0, 1, 3, -56, 127, 3]).to(b)
@@ -185,10 +397,19 @@ def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
 
 
 MADE: list[Operator] = [
-    lambda x: x + torch.arange(6), lambda x: x * torch.arange(2, 14, 2), lambda x: x + torch.arange(6, dtype=torch.float32) / 6, lambda x: x + torch.full((6,), 2.5),
-    lambda x: x + torch.zeros(4, 1) + torch.ones(6), lambda x: x.masked_fill(torch.ones(4, 6, dtype=torch.bool).triu(1), -INF), lambda x: x + x.new_full((6,), 3),
-    lambda x: x * torch.tensor(2.0), lambda x: x * torch.tensor([1.0, -INF, NAN, 0.0, 1.0, 2.0]), lambda x: torch.where(torch.arange(6) % 2 == 0, x, 0.0),
-    lambda x: x + torch.tensor([[1], [2], [3], [4]]), lambda x: x + torch.linspace(0, 1, 6)]
+    lambda x: x + torch.arange(6),
+    lambda x: x * torch.arange(2, 14, 2),
+    lambda x: x + torch.arange(6, dtype=torch.float32) / 6,
+    lambda x: x + torch.full((6,), 2.5),
+    lambda x: x + torch.zeros(4, 1) + torch.ones(6),
+    lambda x: x.masked_fill(torch.ones(4, 6, dtype=torch.bool).triu(1), -INF),
+    lambda x: x + x.new_full((6,), 3),
+    lambda x: x * torch.tensor(2.0),
+    lambda x: x * torch.tensor([1.0, -INF, NAN, 0.0, 1.0, 2.0]),
+    lambda x: torch.where(torch.arange(6) % 2 == 0, x, 0.0),
+    lambda x: x + torch.tensor([[1], [2], [3], [4]]),
+    lambda x: x + torch.linspace(0, 1, 6),
+]
 
 
 def test_tensors_made_in_forward() -> None:
@@ -198,7 +419,15 @@ def test_tensors_made_in_forward() -> None:
             assert differences(program.run(), program.eager()) == [], number
 
 
-BROADCASTS = [((4, 5), (5,)), ((4, 1), (1, 5)), ((2, 1, 3), (4, 1)), ((1,), (3, 4)), ((), (3, 4)), ((3, 1, 1), (1, 4, 1)), ((5, 1, 4), (5, 3, 1))]
+BROADCASTS = [
+    ((4, 5), (5,)),
+    ((4, 1), (1, 5)),
+    ((2, 1, 3), (4, 1)),
+    ((1,), (3, 4)),
+    ((), (3, 4)),
+    ((3, 1, 1), (1, 4, 1)),
+    ((5, 1, 4), (5, 3, 1)),
+]
 
 
 def test_every_kind_of_broadcast() -> None:
@@ -215,7 +444,26 @@ def test_large_tensors_run_in_threads_and_pieces() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_rounded_is_the_dtypes_own_rounding(dtype: torch.dtype) -> None:
-    values = [0.1, 0.3, 1 / 3, -0.7, 1e-3, 6e-8, 1e-9, 65519.0, 1.0, 0.0, -2.5, 3e38 if dtype is torch.bfloat16 else 6e4, INF, -INF, 1e39, -1e39]
+    values = [
+        0.1,
+        0.3,
+        1 / 3,
+        -0.7,
+        1e-3,
+        6e-8,
+        1e-9,
+        65519.0,
+        1.0,
+        0.0,
+        -2.5,
+        3e38 if dtype is torch.bfloat16 else 6e4,
+        INF,
+        -INF,
+        1e39,
+        -1e39,
+    ]
     for value in values:
-        assert rounded(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
+        assert (
+            rounded(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
+        )
     assert rounded(0.1, "float32") == 0.1 and rounded(NAN, "float16") != rounded(NAN, "float16")

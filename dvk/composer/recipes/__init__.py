@@ -57,7 +57,7 @@ PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv
 
 def applicable(graph: Graph, device: str, backend: str) -> list[str]:
     """Recipes that would change something here, rewrites checked by trying them."""
-    from dvk.composer import pointwise, reductions, views  # noqa: F401 - registers the rules
+    from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 
     operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]

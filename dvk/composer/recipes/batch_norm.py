@@ -51,11 +51,12 @@ def _folded(first: Node, norm: Node, weight: object, bias: object, nodes: dict[s
     shape = nodes[ref(weight) or ""].shape or ()
     ones = ", ".join(["-1"] + ["1"] * (len(shape) - 1))
     header = f"lambda {', '.join(names)}: "
+    # A clone keeps the weight's strides, from which the convolution chooses the layout of its result.
     new_bias = f"({'b' if bias is not None else '0'} - m) * ({scale}){' + h' if beta is not None else ''}"
     refs = tuple(v for v in given.values() if v is not None)
     source = nodes[ref(weight) or ""]
     made = source.model_copy(update={"name": f"{first.name}_w", "op": "derived", "args": refs, "target": None,
-                                     "kwargs": {"make": f"{header}w * ({scale}).view({ones})"}})
+                                     "kwargs": {"make": f"{header}w.clone().mul_(({scale}).view({ones}))"}})
     made_bias = made.model_copy(update={"name": f"{first.name}_b", "shape": (shape[0],), "strides": (1,),
                                         "kwargs": {"make": header + new_bias}})
     return made, made_bias

@@ -9,14 +9,34 @@ from dvk.composer.lowering import is_view, walk_refs
 from dvk.records import Graph, Node
 
 
+def reads(node: Node) -> list[str]:
+    """Names of the values a node reads, one a place where it does."""
+    found: list[str] = []
+    walk_refs((list(node.args), node.kwargs), found.append)
+    return found
+
+
 def users(graph: Graph) -> dict[str, list[Node]]:
     """Name → nodes that read it; the graph's outputs count as a reader named `return`."""
     table: dict[str, list[Node]] = {n.name: [] for n in graph.nodes}
     for node in graph.nodes:
-        walk_refs((list(node.args), node.kwargs), lambda name, node=node: table[name].append(node))
+        for name in reads(node):
+            table[name].append(node)
     closing = Node(name="return", op="return")
     walk_refs(graph.outputs, lambda name: table[name].append(closing))
     return table
+
+
+RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_", "uniform", "exponential", "poisson", "rrelu")
+"""Parts of the names of operators that draw random numbers, unless they are told not to train."""
+
+
+def is_random(node: Node) -> bool:
+    """The operator draws random numbers, in the order of its operand's memory."""
+    name = packet(node)
+    if not any(word in name for word in RANDOM):
+        return False
+    return not (name.endswith("dropout") and len(node.args) > 2 and not node.args[2])
 
 
 def is_output(readers: Iterable[Node]) -> bool:

@@ -7,7 +7,7 @@ again whenever they are written. What the module returns keeps the layout PyTorc
 from __future__ import annotations
 
 from dvk.composer.lowering import RULES, VIEWS, pinned, walk_refs
-from dvk.composer.recipes.edit import is_output, packet, rebuilt, ref, rename, users
+from dvk.composer.recipes.edit import is_output, is_random, packet, reads, rebuilt, ref, rename, users
 from dvk.records import Graph, Node
 
 
@@ -15,7 +15,8 @@ def rewrite(graph: Graph) -> Graph | None:
     """The re-laid graph, or None where there is no 2-D convolution to re-lay."""
     readers = users(graph)
     kept = pinned(graph)
-    if any(packet(node) == "as_strided" for node in graph.nodes):
+    # Both see memory order: another layout would give other values.
+    if any(packet(node) == "as_strided" or is_random(node) for node in graph.nodes):
         return None
     laid: dict[str, tuple[int, ...]] = {}
     nodes = {n.name: n for n in graph.nodes}
@@ -52,7 +53,8 @@ def _outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
     """Give what is returned the strides it had, wherever the new layout may have reached it."""
     before = {n.name: n for n in original.nodes}
     for node in graph.nodes:
-        walk_refs((list(node.args), node.kwargs), lambda name, node=node: moved.add(node.name) if name in moved else None)
+        if moved.intersection(reads(node)):
+            moved.add(node.name)
     made: dict[str, Node] = {}
 
     def lay(name: str) -> None:

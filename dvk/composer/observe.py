@@ -1,0 +1,54 @@
+"""Run an exported program once on the real inputs and note what every operator really returned.
+
+The shapes, dtypes and strides that torch.export records come from PyTorch's meta functions, which in places
+differ from the kernels: batch norm of a permuted tensor, convolutions whose input has one channel,
+losses of two dtypes. A fused program must reproduce the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class _Observer(torch.fx.Interpreter):
+    def __init__(self, program: Any):
+        super().__init__(program.graph_module)
+        self.seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor) and result.layout is torch.strided:
+            self.seen[n.name] = (tuple(result.shape), str(result.dtype).removeprefix("torch."), tuple(result.stride()))
+        return result
+
+
+def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]:
+    """Node name → shape, dtype and strides of its result; empty where the program cannot be run by itself.
+
+    Weights, buffers, inputs and the state of the random generators are left as they are.
+    """
+    held = {**program.constants, **program.state_dict}
+    given = iter(args)
+    values = []
+    for spec in program.graph_signature.input_specs:
+        value = held[spec.target] if spec.target is not None else next(given)
+        values.append(_copy(value) if isinstance(value, torch.Tensor) else value)
+    observer = _Observer(program)
+    devices = [d for d in {v.device for v in values if isinstance(v, torch.Tensor)} if d.type == "cuda"]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            observer.run(*values)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return {}
+    return observer.seen
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, overlapping ones included."""
+    if not tensor.numel() or tensor.layout is not torch.strided:
+        return tensor.detach().clone()
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = tensor.detach().as_strided((span,), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride())
