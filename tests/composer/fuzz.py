@@ -26,6 +26,7 @@ from tests.composer.fuzz_nets import NetGenerator
 from tests.composer.programs import EPSILON, Program, compiled, differences, out_of_bounds, run_source
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+MAX_ELEMENTS = 150_000
 UNARY = (
     "torch.relu({})",
     "torch.tanh({})",
@@ -86,7 +87,6 @@ class Generator:
         self.lines: list[str] = []
         self.values: dict[str, torch.Tensor] = {}
         self.held: dict[str, tuple[int, ...]] = {}
-        self.scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
         torch.manual_seed(seed)
         self.args = [self._input() for _ in range(self.rng.choice((1, 1, 2, 2, 3)))]
         self.values.update((f"x{n}", a) for n, a in enumerate(self.args))
@@ -122,14 +122,16 @@ class Generator:
         return self
 
     def _accept(self, text: str) -> bool:
-        scope = {**self.scope, **{n: v.clone() if v.stride() and 0 in v.stride() else v for n, v in self.values.items()}}
-        scope["self"] = type("Held", (), {n: torch.full(s, 0.5) for n, s in self.held.items()})
         try:
-            with torch.no_grad():
-                value = eval(text, scope)
-        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
+            # Without memory first: a broadcast of two long vectors would not fit in it.
+            with torch.device("meta"):
+                shape = self._evaluate(text, "meta").shape
+            if not 0 < shape.numel() <= MAX_ELEMENTS:
+                return False
+            value = self._evaluate(text, "cpu")
+        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError):
             return False
-        if not isinstance(value, torch.Tensor) or not 0 < value.numel() <= 150_000 or value.dtype is torch.bool:
+        if not isinstance(value, torch.Tensor) or value.dtype is torch.bool:
             return False
         if not torch.isfinite(value).all() or value.double().abs().max() > 60:
             return False
@@ -137,6 +139,13 @@ class Generator:
         self.lines.append(f"{name} = {text}")
         self.values[name] = value
         return True
+
+    def _evaluate(self, text: str, device: str) -> Any:
+        scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+        scope["self"] = type("Held", (), {n: torch.full(s, 0.5, device=device) for n, s in self.held.items()})
+        scope.update({n: v.to(device) for n, v in self.values.items()})
+        with torch.no_grad():
+            return eval(text, scope)
 
     def _kinds(self) -> list[Callable[[], str]]:
         return (

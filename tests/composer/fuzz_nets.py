@@ -98,7 +98,7 @@ class NetGenerator:
         shape = self._value(a).shape
         image = len(shape) == 4
         kind = rng.choice(("layer",) * 4 + ("norm",) * 3 + ("activation",) * 4 + ("residual", "tail", "sum"))
-        if kind == "activation":
+        if kind == "activation" or not shape:
             return rng.choice(ACTIVATIONS).format(a)
         if kind == "residual":
             return f"{a} + {rng.choice(names)}"

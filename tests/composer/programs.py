@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import types
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,9 +86,7 @@ class Program:
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
-        body = body.replace("= torch.empty(", "= poisoned(torch.empty, ").replace(
-            "= torch.empty_strided(", "= poisoned(torch.empty_strided, "
-        )
+        body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
         self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
         self.namespace: dict[str, Any] = {
             "torch": torch,

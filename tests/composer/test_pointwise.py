@@ -467,3 +467,15 @@ def test_rounded_is_the_dtypes_own_rounding(dtype: torch.dtype) -> None:
             rounded(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
         )
     assert rounded(0.1, "float32") == 0.1 and rounded(NAN, "float16") != rounded(NAN, "float16")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_values_compare_equal_to_themselves_after_a_trip_through_memory(dtype: torch.dtype) -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 1.1
+        peak = y.flip(0).amax(0, keepdim=True)
+        return y == peak, y >= peak, (y * 7).round(), (y * 3).to(torch.int32), torch.where(y < peak, y, 0.0)
+
+    program = Program(forward, torch.randn(64, 33).to(dtype))
+    got = program.run()
+    assert differences(got, program.eager()) == [] and got[0].any(0).all()

@@ -189,6 +189,7 @@ def test_example_on_cuda(seed: Seed, on_cuda: dict[str, dict]) -> None:
     assert result["ok"], result["error"]
 
 
+@pytest.mark.slow
 @needs_nvcc
 @cuda_blocks
 def test_cuda_example_compiles(seed: Seed, tmp_path: Path) -> None:
