@@ -43,6 +43,7 @@ class Lowering:
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
     _pieces: dict[View, View] = field(default_factory=dict)
+    _settled: dict[View, View] = field(default_factory=dict)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
@@ -87,6 +88,20 @@ class Lowering:
             self._pieces[view] = self.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
                                          compute=view.base.attrs["compute"], **attrs)
         return self._pieces[view]
+
+    def settled(self, value: Operand) -> Operand:
+        """A half value rounded as memory would round it.
+
+        Registers hold halves unrounded, which is more accurate, but a comparison or a rounding step must not
+        depend on whether a value went through memory: `y == y.amax()` would find nothing.
+        """
+        if not isinstance(value, View) or value.dtype not in ("float16", "bfloat16"):
+            return value
+        if value.base.kind in ("source", "extern") or value.base.op == "cast":
+            return value
+        if value not in self._settled:
+            self._settled[value] = self.pw("cast", value, dtype=value.dtype, compute="float32")
+        return self._settled[value]
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""

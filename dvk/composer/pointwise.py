@@ -31,19 +31,6 @@ def finish(low: Lowering, node: Node, value: View) -> View:
     return value
 
 
-def settled(low: Lowering, value: Operand) -> Operand:
-    """A half value rounded as memory would round it.
-
-    Registers hold halves unrounded, which is more accurate, but a comparison or a rounding step must not
-    depend on whether a value went through memory: `y == y.amax()` would find nothing.
-    """
-    if not isinstance(value, View) or value.dtype not in ("float16", "bfloat16"):
-        return value
-    if value.base.kind in ("source", "extern") or value.base.op == "cast":
-        return value
-    return low.pw("cast", value, dtype=value.dtype, compute="float32")
-
-
 def _compute(node: Node, values: list[Operand]) -> str:
     views = [v.dtype for v in values if isinstance(v, View)]
     types = [node.dtype or "float32"]
@@ -78,7 +65,7 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if compute not in FLOATS and op not in INTEGER_SAFE:
         return None
     if op in STEPS:
-        found = [settled(low, v) for v in found]
+        found = [low.settled(v) for v in found]
     return finish(low, node, low.pw(op, *found, compute=compute))
 
 
@@ -102,7 +89,7 @@ def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if op in COMPARISONS:
         # Arithmetic takes a number at full precision, a comparison first rounds it to the tensor's dtype.
         halves = [v.dtype for v in found if isinstance(v, View) and v.dtype in ("float16", "bfloat16")]
-        found = [rounded(v, halves[0]) if halves and isinstance(v, float) else settled(low, v) for v in found]
+        found = [rounded(v, halves[0]) if halves and isinstance(v, float) else low.settled(v) for v in found]
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     a, b = found
     if alpha != 1:
@@ -251,7 +238,7 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
         return x
     if node.dtype == "bool":
         return low.pw("ne", x, 0)
-    return low.pw("cast", x if node.dtype in FLOATS else settled(low, x), dtype=node.dtype, compute=register_type(node.dtype))
+    return low.pw("cast", x if node.dtype in FLOATS else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
 
 
 @rule("tril", "triu")
