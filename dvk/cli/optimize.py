@@ -92,6 +92,6 @@ def lines(summary: dict[str, object]) -> list[str]:
         found.append(f"skills: {', '.join(skills)}")
     return [
         *found,
-        f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model))",
+        f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]

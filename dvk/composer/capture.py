@@ -11,6 +11,7 @@ A module that cannot be captured (control flow on data, custom operators, non-te
 
 from __future__ import annotations
 
+import inspect
 import operator
 from typing import Any
 
@@ -77,8 +78,25 @@ def trace(task: Task) -> Captured:
     built = build(task)
     args, kwargs = built.inputs(0)
     if kwargs:
-        raise CannotCompose("inputs passed by keyword")
+        args, kwargs = positional(built.model, args, kwargs)
     return trace_module(built.model, args, built.input_names(args))
+
+
+def positional(model: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The same call with every argument by position, in forward's order.
+
+    Raises:
+        CannotCompose: an argument can only be passed by name, or one before it is left to its default.
+    """
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    ordered, rest = list(args), dict(kwargs)
+    for parameter in parameters[len(args):]:
+        if not rest or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
+            break
+        ordered.append(rest.pop(parameter.name))
+    if rest:
+        raise CannotCompose(f"argument `{next(iter(rest))}` cannot be passed by position")
+    return ordered, rest
 
 
 def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:

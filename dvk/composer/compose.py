@@ -92,7 +92,7 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     program = writer.program()
     texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
     shared = render.prelude(composition.ordered)
-    functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_strided]
+    functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_plain, embedded.dvk_strided]
     if program.weights:
         functions += [embedded.dvk_bind, embedded.dvk_bound]
     if program.derived:

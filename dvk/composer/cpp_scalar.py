@@ -16,7 +16,17 @@ STORAGE = {"float32": "float", "float64": "double", "float16": "_Float16", "bflo
 REGISTER = {**STORAGE, "bool": "bool"}
 
 PRELUDE = """\
+#if __has_include(<features.h>)
+#include <features.h>
+#endif
+// The vector forms of all of these came with glibc 2.35; elsewhere the loops stay scalar, and link.
+#define VMATH __attribute__((const))
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+#undef VMATH
 #define VMATH __attribute__((simd("notinbranch"), const))
+#endif
+#endif
 extern "C" {
 VMATH float expf(float); VMATH float logf(float); VMATH float log1pf(float); VMATH float expm1f(float);
 VMATH float tanhf(float); VMATH float erff(float); VMATH float sinf(float); VMATH float cosf(float);

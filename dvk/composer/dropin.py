@@ -130,7 +130,7 @@ def _guards(task: Task, captured: Captured, inputs: list[Node], weights: list[No
     lines = []
     for node in inputs:
         name = parameter(str(node.target))
-        lines.append(f"type({name}) is torch.Tensor and {name}.layout is torch.strided and {_layout(name, node)} "
+        lines.append(f"type({name}) is torch.Tensor and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
                      f"and {name}.is_{task.device}")
         if task.device == "cuda":
             lines.append(f"{name}.get_device() == torch.cuda.current_device()")
@@ -138,9 +138,11 @@ def _guards(task: Task, captured: Captured, inputs: list[Node], weights: list[No
         safe = parameter(name)
         lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
     wants = [f"{parameter(str(n.target))}.requires_grad" for n in inputs] + ["any(p.requires_grad for p in self.parameters())"]
+    if weights:
+        wants.append("any(w.requires_grad for w in self._dvk_weights)")
     lines.append(f"not (torch.is_grad_enabled() and ({' or '.join(wants)}))")
     lines.append(f"not torch.is_autocast_enabled({task.device!r})")
-    lines.append("not torch.compiler.is_compiling() and not torch.jit.is_tracing()")
+    lines.append("dvk_plain()")
     if weights:
         lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")

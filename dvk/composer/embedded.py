@@ -75,6 +75,13 @@ def dvk_unchanged(watched: tuple) -> bool:
     return not any(hooks) and [p.training for p in parts] == modes and all(tuple(held.values()) == were for held, were in inside)
 
 
+def dvk_plain() -> bool:
+    """The call is an ordinary one: not compiled, traced, vectorised (vmap) or differentiated forward."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
 def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
     """The tensors at dotted paths, and where each is kept: looking them up through the module costs microseconds a call."""
     places = []

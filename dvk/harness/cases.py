@@ -267,9 +267,16 @@ class Cases:
 
 
 def call(model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int) -> Any:
-    """One forward without gradients, all random generators seeded."""
+    """One forward without gradients, all random generators seeded; a returned buffer is copied, since buffers are put back."""
     with torch.no_grad(), seeded(seed):
-        return model(*args, **kwargs)
+        result = model(*args, **kwargs)
+    held = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
+
+    def apart(tensor: torch.Tensor) -> torch.Tensor:
+        shares = tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in held
+        return tensor.clone() if shares else tensor
+
+    return map_tensors(apart, result) if held else result
 
 
 def buffers_of(model: nn.Module) -> Buffers:

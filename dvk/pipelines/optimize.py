@@ -66,13 +66,14 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
                       device="cuda" if device == "cuda" else "cpu", limits=config.limits)
     with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+        known = run.read("task.jsonl")
+        if known and known[0]["id"] != task.id:
+            raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
-        recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
-        if recorded and run.read("task.jsonl")[0]["id"] != task.id:
-            raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
-        if not run.read("task.jsonl"):
+        if not known:
             run.append("task.jsonl", task)
+        recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
         session = Session(run, task, backend, config, request, recorded)
         with Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before) as live:
             session.search(strategy, live)
@@ -82,15 +83,11 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
 
 def pick_backend(asked: str, device: str) -> Backend:
     """The back end to write for: what was asked if this machine has it, else the device's own."""
-    table: dict[str, Backend] = {"cpp": "cpp", "triton": "triton", "cuda": "cuda"}
-    if asked == "auto":
-        backend: Backend = "triton" if device == "cuda" else "cpp"
-    elif asked in table:
-        backend = table[asked]
-    else:
-        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton or cpp")
-    if backend == "cuda":
+    if asked == "cuda":
         raise UsageError("the composer does not write CUDA yet", "use --backend triton, or `dvk verify` a CUDA candidate")
+    if asked not in ("auto", "triton", "cpp"):
+        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton or cpp")
+    backend: Backend = "triton" if asked == "triton" or (asked == "auto" and device == "cuda") else "cpp"
     if backend == "cpp" and device == "cuda":
         raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
     backends.require(backend)
@@ -183,8 +180,6 @@ class Session:
         best: Turn | None = None
         for turn in ranked:
             assert turn.candidate is not None and turn.verdict is not None
-            if best is not None or turn.verdict.timing is None:
-                break
             live.stage("confirming the best in a fresh process")
             try:
                 (verdict,) = harness.judge(self.task, [turn.candidate], tier="claim", baselines=baselines, config=self.config)
@@ -194,6 +189,7 @@ class Session:
             self._record(turn.candidate, verdict, live)
             if verdict.faster:
                 best = self.turns[-1]
+                break
         if best is None and ranked:
             best = next((t for t in reversed(self.turns) if t.verdict and t.verdict.tier == "claim" and t.verdict.timing), None)
         return best
@@ -208,7 +204,7 @@ class Session:
         summary = self._summary(winner, faster, best_path)
         episode = Episode(task=self.task, traces=(Trace(role="policy", skills=tuple(s.name for s in self.skills),
                                                         turns=tuple(self.turns)),))
-        self.run.append("episodes/optimize.jsonl", episode)
+        self.run.write_text("episodes/optimize.jsonl", episode.model_dump_json() + "\n")
         report.write(self.run, episode, summary, best_source=candidate.source if candidate else None, graph=self.graph,
                      skills={s.name: s for s in self.skills})
         self.run.append("summary.jsonl", summary)
@@ -226,8 +222,7 @@ class Session:
         status = "faster" if faster else "failed" if self.turns and not ok else "no_speedup"
         reason = self.reason
         if reason is None and status == "no_speedup":
-            reason = ok[0].verdict.untimed_reason if ok and ok[0].verdict and ok[0].verdict.untimed_reason else \
-                "no candidate's interval lies above 1"
+            reason = ok[0].verdict.untimed_reason if ok and ok[0].verdict and ok[0].verdict.untimed_reason else self._refuted()
         if status == "failed" and reason is None:
             reason = "no candidate agreed with the reference"
         return {
@@ -239,6 +234,16 @@ class Session:
             "skills": list(winner.candidate.skills) if winner and winner.candidate else [],
             "reason": reason, "groups": self._groups(winner),
         }
+
+    def _refuted(self) -> str:
+        """Why nothing is claimed, when candidates were timed."""
+        timed = [t.verdict for t in self.turns if t.verdict is not None and t.verdict.timing is not None]
+        claims = [v.timing.speedup for v in timed if v.tier == "claim" and v.timing]
+        hopeful = [v.timing.speedup for v in timed if v.tier == "search" and v.timing and v.faster]
+        if claims and hopeful:
+            best = max(hopeful, key=lambda s: s.value)
+            return f"the search's best, {best}, did not hold when timed again: {claims[-1]}"
+        return "no candidate's interval lies above 1"
 
     def _groups(self, winner: Turn | None) -> list[str]:
         if self.captured is None or winner is None or winner.candidate is None:

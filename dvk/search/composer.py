@@ -40,7 +40,11 @@ class Planner:
         for kernel in composition.ordered:
             used |= schedule_recipes(kernel, made.schedule[kernel.name], problem.backend)
         used &= set(self.order)
-        behind = tuple(s.name for s in problem.skills if s.recipe in used)
+        first: dict[str, str] = {}
+        for skill in problem.skills:
+            if skill.recipe in used:
+                first.setdefault(str(skill.recipe), skill.name)
+        behind = tuple(first.values())
         return made.model_copy(update={"skills": behind, "recipes": tuple(r for r in self.order if r in used)})
 
     def structures(self) -> list[tuple[Plan, str]]:

@@ -157,7 +157,17 @@ def test_a_module_that_cannot_be_captured_says_why(tmp_path):
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n"
         "        return x + 1 if x.sum() > 0 else x - 1\n")
     done = dvk("branch.py:M", "--input", "x=float32[64,64]", "--json", *QUICK, cwd=tmp_path, exits=1)
-    assert "cannot capture" in json.loads(done.stdout)["reason"]
+    reason = json.loads(done.stdout)["reason"]
+    assert "cannot capture" in reason and "data-dependent" in reason
+
+
+def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
+    (tmp_path / "ops.py").write_text(
+        "import torch\ndef gate(x, y, scale=2.0):\n"
+        "    return torch.sigmoid(x * scale) * torch.tanh(y) + x.abs().clamp(max=2.0) - y.square() * 0.1\n")
+    specs = ("--input", "x=float32[2048,512]", "--input", "y=float32[2048,512]")
+    summary = json.loads(dvk("ops.py:gate", *specs, "--json", *QUICK, cwd=tmp_path).stdout)
+    assert summary["status"] == "faster" and summary["num_candidates"] > 0
 
 
 @pytest.mark.parametrize(("args", "words"), [

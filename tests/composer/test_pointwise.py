@@ -279,6 +279,8 @@ def test_edge_values(results: Results, name: str) -> None:
         size = 0.0
         if name in CANCELLING:
             size = max(float(a.expand(want.shape).flatten()[number].double().abs()) for a in program.args)
+            if size > torch.finfo(want.dtype).max / 100:
+                continue
         near = EPSILON[want.dtype] * size + TINY[want.dtype]
         right = any(g == v or (g.isnan() and v.isnan()) or (g - v).abs() <= EPSILON[want.dtype] * v.abs() + near for v in (w, t))
         at_zero = name == "pow/2" and program.args[0].flatten()[number // program.args[1].numel()] == 0  # a power of −0 counts as one of 0

@@ -9,7 +9,7 @@ import pytest
 
 from dvk.config import Config
 from dvk.harness import Pool, judge
-from dvk.records import Status, Verdict
+from dvk.records import Candidate, Status, Verdict
 from tests.harness.conftest import candidate, task
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -195,3 +195,19 @@ def test_triton_without_a_gpu_is_checked_and_untimed(name, status, quick):
     assert verdict.timing is None
     if status == "ok":
         assert "interpreter" in (verdict.untimed_reason or "") and verdict.num_checks >= 3
+
+
+def test_a_returned_buffer_is_compared_before_it_is_put_back(quick):
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('h', torch.zeros(64))\n    def forward(self, x):\n"
+        "        self.h = torch.tanh(self.h * 0.9 + x * {factor})\n        return self.h\n"
+        "def get_inputs():\n    return [torch.randn(64)]\n"
+    )
+    given = task("affine").model_copy(
+        update={"source": source.format(factor=0.1), "shape_variants": (), "num_shape_variants": 1, "input_specs": ()}
+    )
+    same = Candidate(source=source.format(factor=0.1).replace("class Model", "class ModelNew"), backend="cpp")
+    other = Candidate(source=source.format(factor=0.2).replace("class Model", "class ModelNew"), backend="cpp")
+    verdicts = judge(given, [same, other], tier="smoke", config=quick)
+    assert [v.status for v in verdicts] == [Status.OK, Status.MISMATCH]
