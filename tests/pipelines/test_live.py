@@ -49,14 +49,14 @@ class Terminal:
         """Everything shown so far."""
         return self._bytes.decode(errors="replace")
 
-    def read_until(self, text: str, timeout_s: float = 30.0) -> None:
+    def read_until(self, text: str, timeout_s: float = 120.0) -> None:
         """Keep what appears until `text` has."""
         deadline = time.monotonic() + timeout_s
         while text not in self.seen:
             assert time.monotonic() < deadline, f"{text!r} never appeared in {self.seen!r}"
             self._read()
 
-    def finish(self, timeout_s: float = 30.0) -> tuple[int, str]:
+    def finish(self, timeout_s: float = 120.0) -> tuple[int, str]:
         """Exit status and stdout; everything shown is in `seen`."""
         assert self.child.stdout is not None
         deadline = time.monotonic() + timeout_s
