@@ -152,6 +152,7 @@ def test_nothing_faster_exits_1_and_leaves_the_file_alone(tmp_path):
     assert (tmp_path / "product.py").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_captured_says_why(tmp_path):
     (tmp_path / "branch.py").write_text(
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n"
@@ -161,6 +162,7 @@ def test_a_module_that_cannot_be_captured_says_why(tmp_path):
     assert "cannot capture" in reason and "data-dependent" in reason
 
 
+@pytest.mark.slow
 def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
     (tmp_path / "ops.py").write_text(
         "import torch\ndef gate(x, y, scale=2.0):\n"

@@ -138,6 +138,7 @@ def test_remove(dvk: Dvk, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["out", "out.jsonl"])
+@pytest.mark.slow
 def test_export_and_import_give_the_same_library(dvk: Dvk, tmp_path: Path, target: str) -> None:
     out, copy = tmp_path / target, tmp_path / "copy.db"
     dvk.ok("export", out)

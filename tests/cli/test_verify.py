@@ -61,6 +61,7 @@ def test_json_tells_each_candidate_and_exits_1(tmp_path):
     assert len((folder / "verdicts.jsonl").read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_batch_is_resumed_where_it_stopped(tmp_path):
     for name in ("affine", "dropout"):
         (tmp_path / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
@@ -88,6 +89,7 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     assert "--resume" in dvk(*args, cwd=tmp_path, exits=2).stderr
 
 
+@pytest.mark.slow
 def test_plain_functions_with_input_specs(tmp_path):
     (tmp_path / "f.py").write_text("import torch\n\n\ndef gate(x, y):\n    return torch.sigmoid(x) * y\n")
     (tmp_path / "g.py").write_text(
@@ -109,6 +111,7 @@ def test_plain_functions_with_input_specs(tmp_path):
     assert json.loads(done.stdout)[0]["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_triton_without_a_gpu_is_reported_as_untimed(tmp_path):
     pytest.importorskip("triton")
     done = dvk(

@@ -21,6 +21,7 @@ def faults(seeds: range, nets: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("nets,count", [(False, 14), (True, 10)])
+@pytest.mark.slow
 def test_a_slice_of_random_modules(nets: bool, count: int) -> None:
     assert faults(range(7000, 7000 + count), nets) == []
 

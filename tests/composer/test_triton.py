@@ -46,21 +46,25 @@ def interpreted() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_every_schedule_agrees_with_torch(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"case:{name}"] == []
 
 
 @pytest.mark.parametrize("name", WIDE)
+@pytest.mark.slow
 def test_every_schedule_agrees_with_torch_with_64_bit_offsets(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"wide:{name}"] == []
 
 
 @pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.slow
 def test_scalar_function_is_accurate(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"scalar:{name}"] == []
 
 
 @pytest.mark.parametrize("name", SPECIALS)
+@pytest.mark.slow
 def test_nan_and_infinity_come_out_where_torch_has_them(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"special:{name}-40"] == []
     if name in LONG:

@@ -176,6 +176,7 @@ def on_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 
 
 @python_blocks
+@pytest.mark.slow
 def test_example_on_cpu(seed: Seed, on_cpu: dict[str, dict]) -> None:
     result = on_cpu[seed.path.stem]
     assert result["ok"], result["error"]
