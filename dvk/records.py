@@ -211,6 +211,18 @@ def _digits(ratio: float) -> int:
     return 0 if ratio >= 100 else 1 if ratio >= 10 else 2 if ratio >= 0.1 else 4
 
 
+class Claim(Record):
+    """What several fresh sets of processes say together: is the speedup reproducible?"""
+
+    speedup: Interval = Field(description="Mean log-speedup over processes with its t-interval at `level`.")
+    level: float = Field(0.95, description="Confidence of that interval: 0.99 at the first look, 0.96 at the last.")
+    processes: tuple[float, ...] = Field(description="Median speedup of each fresh process, in the order measured.")
+    control: Interval = Field(description="The reference against itself, by the same rules in the same processes (A/A).")
+    margin: float = Field(description="What the interval's lower end must exceed 1 by: max(1 %, 3 × the control's half-width).")
+    holds: bool = Field(description="The lower end exceeds 1 + margin, in every process the same sign, with a sane control.")
+    why: str = Field("", description="Why it does not hold, `void: …` when the control is not sane; empty when it holds.")
+
+
 class Timing(Record):
     """Paired times of reference and candidate."""
 
@@ -223,6 +235,14 @@ class Timing(Record):
         default_factory=dict, description="Median time of one call of each other baseline.")
     num_pairs: int = Field(description="Paired samples behind the interval.")
     seconds: float = Field(description="Wall clock spent measuring.")
+    regime: Literal["end_to_end", "device"] = Field(
+        "end_to_end", description="`end_to_end`: a call as users make it, host included, device idle before; "
+        "`device`: both arms replayed from CUDA graphs that the judge captured.")
+    charged_ms: float = Field(
+        0.0, description="Time a call that only the judge's clock saw; it is part of candidate_ms.")
+    floor_ms: float | None = Field(
+        None, description="Roofline: bytes that must move at the machine's measured bandwidth; null when unmeasured.")
+    claim: Claim | None = Field(None, description="Present at the claim tier.")
 
 
 class Verdict(Record):
@@ -241,6 +261,21 @@ class Verdict(Record):
         None, description="Present if and only if ok at the search or claim tier on a timed device.")
     untimed_reason: str | None = Field(None, description="Why an ok verdict carries no timing.")
     machine: str = Field("", description="Short fingerprint of the machine: CPU or GPU name, cores, torch version.")
+    contract: Literal["module", "plan"] | None = Field(
+        None, description="`module`: the candidate's own host code ran; `plan`: trusted code replayed its kernels.")
+    isolation: str = Field("", description="What kept the candidate's process in, e.g. `landlock6+seccomp+net+user`.")
+    weights: Literal["randomised", "same_seed"] | None = Field(
+        None, description="Whether weights were drawn anew and loaded, or only equal by construction under one seed.")
+    families: tuple[str, ...] = Field((), description="Kinds of inputs compared, e.g. `native`, `zero_mean`.")
+    skipped: dict[str, str] = Field(default_factory=dict, description="Kinds of inputs left out, each with the reason.")
+    health: tuple[str, ...] = Field(
+        (), description="What is degenerate about the problem: answers it accepts though they were not computed from its inputs.")
+    coverage: float | None = Field(
+        None, description="Share of device time in the candidate's own kernels, 0 to 1; null when not measured.")
+    compiled: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="By kernel: registers, spill_bytes, shared_bytes, as the compiler tells them.")
+    profile: dict[str, Any] | None = Field(None, description="Where the time goes (dvk.harness.profile); null unless asked for.")
+    cached: bool = Field(False, description="Taken from the verdict cache: judged before, on this machine, by this protocol.")
     seconds: float = Field(0.0, description="Wall clock the judge spent.")
     log: str = Field("", description="The last part of what the candidate printed.")
 
@@ -258,8 +293,10 @@ class Verdict(Record):
 
     @property
     def faster(self) -> bool:
-        """The speedup's lower bound exceeds 1."""
-        return self.timing is not None and self.timing.speedup.lo > 1.0
+        """The speedup's lower bound exceeds 1; at the claim tier, the claim holds."""
+        if self.timing is None:
+            return False
+        return self.timing.claim.holds if self.timing.claim is not None else self.timing.speedup.lo > 1.0
 
 
 # ---------------------------------------------------------------- episode

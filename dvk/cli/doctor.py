@@ -38,10 +38,14 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     machine, cuda, compiler, nvcc = report["machine"], report["cuda"], report["compiler"], report["nvcc"]
     lines = [f"dvk {report['dvk']}", "", "machine"]
     memory = f"{machine['memory_bytes'] / 2**30:.1f} GiB"
-    lines.append(_row("processor", f"{machine['cpu']}, {machine['num_cores']} cores, {memory}{_copies(machine)}"))
+    lines.append(_row("processor", f"{machine['cpu']}, {machine['num_cores']} cores, {memory}"))
+    if measured := _ceilings(machine):
+        lines.append(_row("", measured))
     for gpu in cuda.get("gpus", []):
         what = f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, capability {gpu['capability']}"
-        lines.append(_row("GPU", f"{what}{_copies(cuda)}, driver {report['driver'] or 'unknown'}"))
+        lines.append(_row("GPU", f"{what}, driver {report['driver'] or 'unknown'}"))
+    if measured := _ceilings(cuda):
+        lines.append(_row("", measured))
     if not cuda["works"]:
         lines.append(_row("GPU", f"none usable: {cuda['error']}"))
     lines.append(_row("system", f"{machine['platform']}, Python {machine['python']}"))
@@ -71,8 +75,13 @@ def _row(name: str, value: str) -> str:
     return f"  {name:<20}{value}"
 
 
-def _copies(facts: dict[str, Any]) -> str:
-    return f", copies {facts['copy_gbps']:.0f} GB/s" if facts.get("copy_gbps") else ""
+def _ceilings(facts: dict[str, Any]) -> str:
+    """What was measured: bandwidths, matmul rates, what an operator costs."""
+    if not facts.get("copy_gbps"):
+        return ""
+    matmuls = ", ".join(f"{name} {rate / 1e3:.3g}" for name, rate in facts["gflops"].items())
+    moves = f"copies {facts['copy_gbps']:.0f} GB/s, reads {facts['read_gbps']:.0f} GB/s"
+    return f"{moves}; matmul {matmuls} TFLOP/s; an operator {facts['launch_us']:.1f} µs"
 
 
 def _library(facts: dict[str, Any]) -> str:

@@ -26,9 +26,9 @@ def command(
     ] = None,
     backend: Annotated[str, typer.Option(help="auto (by what a candidate imports), triton, cuda or cpp.")] = "auto",
     tier: Annotated[
-        str, typer.Option(help="smoke (check only), search (brief timing) or claim (thorough).")
+        str, typer.Option(help="smoke (check only), search (brief timing) or claim (fresh processes, reproducible).")
     ] = "search",
-    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
+    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune, graph.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")] = None,
     inputs: Annotated[
         list[str] | None,
@@ -40,6 +40,11 @@ def command(
         str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.")] = False,
+    require_kernels: Annotated[
+        bool, typer.Option("--require-kernels", help="Refuse candidates that leave the computing to PyTorch's operators.")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
@@ -82,6 +87,9 @@ def command(
         init=tuple(init or ()),
         eval_mode=eval_mode,
         dtype=dtype,
+        backward=backward,
+        require_kernels=require_kernels,
+        anew=anew,
         out=out,
         resume=resume,
         argv=tuple(sys.argv),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, dropin, embedded, host, recipes
+from dvk.composer import cpp, cuda_launch, dropin, embedded, host, recipes
 from dvk.composer.capture import Captured
 from dvk.composer.fuse import Group, Partition, partition
 from dvk.composer.kernel import Kernel, build
@@ -70,6 +70,10 @@ def renderer(backend: Backend) -> Any:
     """The module that renders kernels for a back end."""
     if backend == "cpp":
         return cpp
+    if backend == "cuda":
+        from dvk.composer import cuda
+
+        return cuda
     from dvk.composer import triton
 
     return triton
@@ -102,11 +106,16 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
         functions.append(embedded.dvk_replay)
     if backend == "cpp":
         functions.append(embedded.dvk_compile)
-        names = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "tempfile", "warnings")
+        names = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "sys", "tempfile", "warnings")
         header = "\n".join([*(f"import {name}" for name in names), *TYPES, "", "import torch"])
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
+    elif backend == "cuda":
+        functions += [cuda_launch.dvk_nvrtc, cuda_launch.dvk_cubin, cuda_launch.dvk_cuda_kernel, cuda_launch.dvk_cuda_load]
+        names = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
+        header = "\n".join([*(f"import {name}" for name in names), *TYPES, "", "import torch"])
+        kernels, load = render.module(composition.ordered, chosen, texts)
     else:
-        header = "\n".join(["import hashlib", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
+        header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
         kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
     title = title or f"{len(composition.ordered)} fused kernels"
     source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,

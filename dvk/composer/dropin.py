@@ -58,6 +58,9 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
 
 {header}
 
+# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
+dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
+
 {sources}
 
 
@@ -130,7 +133,7 @@ def _guards(task: Task, captured: Captured, inputs: list[Node], weights: list[No
     lines = []
     for node in inputs:
         name = parameter(str(node.target))
-        lines.append(f"type({name}) is torch.Tensor and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
+        lines.append(f"type({name}) in dvk_tensors and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
                      f"and {name}.is_{task.device}")
         if task.device == "cuda":
             lines.append(f"{name}.get_device() == torch.cuda.current_device()")

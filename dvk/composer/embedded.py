@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -19,15 +20,23 @@ from typing import Any
 import torch
 
 
+dvk_tensors = (torch.Tensor,)
+"""Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `dropin.write`)."""
+
+
 def dvk_config(module: torch.nn.Module) -> str:
     """Hash of what a graph was captured under besides tensor values: modes, attributes, shapes of weights."""
     internal = vars(torch.nn.Module())
+
+    def name_of(tensor: torch.Tensor) -> str:
+        plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
+        return plain if type(tensor) in dvk_tensors else type(tensor).__name__
 
     def describe(value: object, depth: int) -> str:
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)):
             return repr(value)
         if isinstance(value, torch.nn.Parameter) or depth > 8:
-            return type(value).__name__
+            return name_of(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
         if isinstance(value, torch.Tensor):
             # A tensor that is no buffer may have become part of the graph if it is small.
             few = value.tolist() if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized else ""
@@ -55,7 +64,7 @@ def dvk_config(module: torch.nn.Module) -> str:
         parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
                      if key not in internal and not key.startswith("_dvk_"))
         for kind in (child._parameters, child._buffers):
-            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{type(t).__name__}" for key, t in kind.items() if t is not None)
+            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in kind.items() if t is not None)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -162,10 +171,15 @@ def dvk_strided(
 
 def dvk_replay(module: Any, inputs: tuple) -> Any:
     """Run the fused program as one CUDA graph: fresh inputs are copied in, results are copied out."""
+    def copies(tree: Any) -> Any:
+        return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
+
+    if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
+        return copies(module._dvk_run(*copies(inputs)))
     addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in module.state_dict(keep_vars=True).values())
     held = module.__dict__.get("_dvk_graph")
     if held is None or held[0] != addresses:
-        static = tuple(t.clone() if isinstance(t, torch.Tensor) else t for t in inputs)
+        static = copies(inputs)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -180,4 +194,4 @@ def dvk_replay(module: Any, inputs: tuple) -> Any:
     _, graph, tensors, result = held
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
-    return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, result)
+    return copies(result)

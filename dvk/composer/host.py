@@ -30,7 +30,7 @@ IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv
             "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
 """ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
 
-RESERVED = {"self", "torch", "triton", "tl"} | {name for name in dir(embedded) if name.startswith("dvk_")}
+RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | {name for name in dir(embedded) if name.startswith("dvk_")}
 """Names that the program uses itself."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]

@@ -1,20 +1,28 @@
-"""The judge: compile → check → time a candidate in a process that may die, and say what was found.
+"""The judge: load → check → time a candidate in processes that may die, and say what was found.
 
-judge       candidates → verdicts, in this process nothing foreign      (parent)
-pool        many at once
-static      what a candidate's text says
-backends    what kernels can be written in, and what each needs
-worker      builds the reference, judges candidates in turn             (child, as all below)
-attempt     one candidate
-cases       input sets and what the reference makes of them
-compare     outputs against outputs
-tolerance   how much error a precision class admits
-timing      interleaved measurement
-intervals   samples → ratio with interval
-lanes       one measurement at a time a device
+judge        candidates → verdicts                                        (parent, as all to static)
+pool         many at once, over several tasks
+court        one task: a referee, its arms, a runner for each candidate
+claims       fresh sets of processes → is the speedup reproducible?
+remembered   verdicts of earlier runs
+static       what a candidate's text says
+backends     what kernels can be written in, and what each needs
+
+referee      holds the reference, the secrets and the clock               (child that decides)
+examination  one candidate, from text to findings
+cases        input sets and what the reference makes of them
+bench        boards, fresh values, flushed caches, rounds
+peer         the referee's hold on one runner: orders, outputs, timed calls
+charges      what only the judge's clock saw is paid for
+
+runner       loads a candidate and calls it on lent inputs                (child that is judged)
+arms         what it is timed against: the same program with trusted code
+
+link, board, memory, slots                                                 what passes between the two
 """
 
+from dvk.harness.court import Court
 from dvk.harness.judge import BASELINES, judge
 from dvk.harness.pool import Pool
 
-__all__ = ["BASELINES", "Pool", "judge"]
+__all__ = ["BASELINES", "Court", "Pool", "judge"]

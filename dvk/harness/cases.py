@@ -1,330 +1,350 @@
-"""What a candidate is compared on: input sets with everything the reference made of them.
+"""What a candidate is compared on: the input sets of one task, and whether a result agrees.
 
-Child side. One `Case` is a shape variant under a seed. Its reference outputs, float64 truth and
-admitted errors are computed once a session and kept while they fit `KEEP_BYTES`; larger ones are
-recomputed for every candidate. Both arms start from the same module state and the same random
-generators, so running statistics are part of the result and dropout is compared mask by mask.
+Referee side. A `Case` is made at first ask, once a task, and kept while it fits `KEEP_BYTES`. Both arms
+start from the same module state and the same random generators, so running statistics are part of
+the result and dropout is compared mask by mask. The first native case and every family are held
+against float64; further native draws, other shapes and the timed calls follow the first
+(`calibration`).
 
-The truth is the module deep-copied to float64. It is set aside where that cannot be done, where
-random numbers are drawn (masks differ between dtypes), and where it disagrees with the reference by
-more than the class admits at more than one element in a thousand: then the module means something
-else in float64.
-
-Where a module jumps (rounding to a grid, thresholds, indices of near ties), two correct programs
-differ by a whole step at the few elements that sit on an edge. `jumps` finds how many elements do
-so, and how far they move, by shaking the inputs of the float64 module by one float32 rounding.
+A family is for finding wrong arithmetic, never for refusing a kernel over inputs that nobody would
+give it. It is left out, and the reason kept in `skipped`, where the reference raises, leaves its domain,
+is itself worse than its class, or jumps at many elements; before that it is tried with inputs that are
+never negative kept as they are, and with the weights as constructed.
 """
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils import _pytree as pytree
 
-from dvk.harness.compare import Expected, worst_ratio
-from dvk.harness.tolerance import Range, admitted
-from dvk.records import Task
+from dvk.errors import TaskError
+from dvk.harness import compare, health, sensitivity
+from dvk.harness.calibration import Calibration
+from dvk.harness.calls import Buffers, NotDifferentiable
+from dvk.harness.case import Case, Outcome, num_bytes
+from dvk.harness.compare import Difference, Expected, same_bits
+from dvk.harness.families import NATIVE, TIES, derive, kind_of, zero_mean_already
+from dvk.harness.keys import Key, plan, reduced
+from dvk.harness.sensitivity import FEW, Sensitivity
+from dvk.harness.tolerance import NONE, UNKNOWN, Class, Errors, class_of
+from dvk.harness.truth import Answer, Draw, Reference
+from dvk.harness.weights import INTEGERS, WeightSets
 from dvk.tasks.build import Built
-from dvk.tasks.state import seeded
-from dvk.tasks.trees import map_tensors, named_tensors
+from dvk.tasks.trees import map_tensors
 
 KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
-TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
-"""No float64 truth for a call whose inputs, weights and outputs are larger."""
-
-FEW = 1e-3
-"""Share of elements that may sit on an edge."""
-NOISE = 2.0**-23
-NUM_NOISES = 3
-
-Buffers = dict[str, torch.Tensor]
+STOCK_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
+"""Draws for timed calls."""
 
 
-@dataclass(frozen=True)
-class Jumps:
-    """How often an output jumps under noise of one float32 rounding, and the largest step relative to its scale."""
-
-    count: int
-    size: float
-
-
-@dataclass
-class Case:
-    """One input set and what the reference made of it."""
-
-    variant: str
-    seed: int
-    args: list[Any]
-    kwargs: dict[str, Any]
-    kept: list[torch.Tensor]
-    """The input tensors' values before any call."""
-    spec: pytree.TreeSpec
-    expected: list[Expected]
-    buffers: Buffers
-    """The module's buffers after the call."""
-    jumps: list[Jumps] | None = None
-    """By output leaf; None until asked for, empty where there is no float64 module."""
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        """The tensors of the call."""
-        return [t for _, t in named_tensors((self.args, self.kwargs))]
-
-    @property
-    def num_bytes(self) -> int:
-        """Inputs and outputs of one call."""
-        return _bytes([*self.inputs, *_tensors([e.same for e in self.expected])])
-
-    @property
-    def text(self) -> str:
-        """Shapes for people: `native 64x1024`."""
-        return f"{self.variant} " + ", ".join("x".join(map(str, t.shape)) or "scalar" for t in self.inputs)
+class Unfit(Exception):
+    """An input set on which nobody should be judged; the message says why."""
 
 
 class Cases:
-    """The input sets of one session.
+    """The input sets of one task.
 
     Args:
-        built: the reference.
-        plan: (variant, seed) of each case.
-
-    Raises:
-        TaskError: the inputs cannot be drawn.
+        built: the reference; its weights and buffers are changed here.
+        keys: the plan.
+        seed: secret; of weight sets and timed draws.
     """
 
-    def __init__(self, built: Built, plan: Sequence[tuple[str, int]]):
+    def __init__(self, built: Built, keys: Sequence[Key], seed: int):
+        task = built.task
         self.built = built
-        self.plan = list(plan)
-        self.initial = buffers_of(built.model)
+        self.keys = list(keys)
+        self.skipped: dict[str, str] = {}
         weights = [*built.model.parameters(), *built.model.buffers()]
-        self.weight_bytes = _bytes(weights)
-        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {
-            s.dtype for s in (*built.task.inputs, *built.task.outputs)
-        }
-        self.range: Range = admitted(built.task.precision, dtypes)
-        self._kept: dict[int, Case] = {}
-        self._kept_bytes = 0
-        self._double: nn.Module | None = None
-        self._double_tried = built.task.stochastic or built.task.precision == "exact"
+        self.weight_bytes = num_bytes(weights)
+        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*task.inputs, *task.outputs)}
+        self.precision: Class = class_of(task.precision, dtypes)
+        self.sets = WeightSets(built.model, seed)
+        self.reference = Reference(built.model, self.sets, twin=not task.stochastic and task.precision != "exact")
+        self._calibration = Calibration(self.reference, self.precision, task.device)
+        self._seed = seed
+        self._small = reduced(task)
+        self._small_tried = False
+        self._kept: dict[Key, Case | None] = {}
+        self._bases: dict[bool, Case] = {}
+        self._best: dict[bool, Case] = {}
+        self._vetted: set[int] = {0, INTEGERS}
+        self._room = KEEP_BYTES[task.device]
+        self._stock: dict[int, Case] = {}
+        self._stock_room = STOCK_BYTES[task.device]
 
-    def __len__(self) -> int:
-        return len(self.plan)
+    # ------------------------------------------------------------ input sets
 
-    def get(self, number: int) -> Case:
-        """The case `number`, from memory or anew."""
-        if number in self._kept:
-            return self._kept[number]
-        case = self._make(*self.plan[number])
-        size = _bytes([*case.inputs, *case.kept]) + sum(
-            _bytes([t for t in (e.same, e.truth) if isinstance(t, torch.Tensor)]) for e in case.expected
-        )
-        if self._kept_bytes + size <= KEEP_BYTES[self.built.task.device]:
-            self._kept[number] = case
-            self._kept_bytes += size
+    def get(self, key: Key) -> Case | None:
+        """The case of a key, from memory or anew; None when it is left out, see `skipped`.
+
+        Raises:
+            TaskError: the inputs cannot be drawn, or gradients are asked of a reference that has none.
+        """
+        if key in self._kept:
+            return self._kept[key]
+        try:
+            case = self._made(key)
+        except Unfit as reason:
+            self.skipped.setdefault(key.family if key.family != NATIVE else key.variant, str(reason))
+            self._kept[key] = None
+            return None
+        size = case.num_bytes + num_bytes([e.truth for e in case.expected])
+        if size <= self._room:
+            self._room -= size
+            self._kept[key] = case
         return case
 
-    def forget(self, number: int) -> None:
-        """Drop a case whose inputs a candidate has overwritten."""
-        self._kept.pop(number, None)
+    def state(self, weights: int) -> dict[str, Any]:
+        """The state_dict of a weight set, set 0's where the reference does not work with it."""
+        self._vet_weights(weights)
+        return self.sets.state(weights)
+
+    def use(self, weights: int) -> None:
+        """Load a weight set into the reference."""
+        self._vet_weights(weights)
+        self.reference.use(weights)
+
+    def initial(self, weights: int) -> Buffers:
+        """All buffers of the reference before a call under a weight set."""
+        return self.reference.initial(weights)
+
+    def fresh(self, number: int) -> Case:
+        """The native draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws."""
+        if number in self._stock:
+            return self._stock[number]
+        case = self._followed(Key(NATIVE, NATIVE, 0, (self._seed + 15_485_863 + 104_729 * number) % (1 << 31)))
+        if case.num_bytes <= self._stock_room:
+            self._stock_room -= case.num_bytes
+            self._stock[number] = case
+        return case
+
+    def stock(self, count: int) -> int:
+        """Make the first `count` timed draws; how many of them stay in memory. The others are drawn anew at each ask."""
+        for number in range(count):
+            self.fresh(number)
+            if number not in self._stock:
+                break
+        return len(self._stock)
+
+    @cached_property
+    def findings(self) -> tuple[str, ...]:
+        """What is degenerate about the problem (`health`)."""
+        return health.health(self)
 
     def release(self) -> None:
-        """Drop the float64 module; it is made again if a case has to be recomputed."""
-        if self._double is not None:
-            self._double, self._double_tried = None, False
+        """Drop the float64 twin; it is made again if a case has to be recomputed."""
+        self.reference.release()
 
-    def _make(self, variant: str, seed: int) -> Case:
-        built = self.built
-        args, kwargs = built.inputs(seed, variant)
-        inputs = [t for _, t in named_tensors((args, kwargs))]
-        kept = [t.clone() for t in inputs]
-        put_buffers(built.model, self.initial)
-        output = call(built.model, args, kwargs, seed)
-        after = buffers_of(built.model)
-        put_buffers(built.model, self.initial)
-        leaves, spec = pytree.tree_flatten(output)
-        truths = self._truth(args, kwargs, seed, leaves, spec)
-        names = iter([n for n, _ in named_tensors(output)])
-        expected = [
-            self._expect(next(names) if isinstance(leaf, torch.Tensor) else "output", leaf, truth)
-            for leaf, truth in zip(leaves, truths, strict=True)
-        ]
-        return Case(variant, seed, args, kwargs, kept, spec, expected, after)
+    # ------------------------------------------------------------ comparing
 
-    def _expect(self, name: str, leaf: Any, truth: torch.Tensor | None) -> Expected:
-        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
-            return Expected(name, leaf, None, 0.0, 0.0, True)
-        # The reference may return a buffer or an input, which later calls overwrite.
-        leaf = leaf.detach().clone()
-        real = torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
-        size = float(torch.linalg.vector_norm(real, dtype=torch.float64))
-        sample, finite = real, math.isfinite(size)
-        if not finite:
-            sample = real[real.isfinite()]
-            size = float(torch.linalg.vector_norm(sample, dtype=torch.float64))
-        rms = max(size / max(sample.numel(), 1) ** 0.5, 1e-30)
-        own_error = float("nan")
-        if truth is not None:
-            target = torch.view_as_real(truth) if truth.is_complex() else truth
-            own_error = self._own_error(sample, target if finite else target[real.isfinite()], rms)
-            if own_error != own_error:
-                truth = None
-        tolerance = self.range.tolerance(own_error)
-        if truth is not None and tolerance >= 1e-6:
-            truth = truth.to(torch.complex64 if truth.is_complex() else torch.float32)
-        return Expected(name, leaf, truth, rms, tolerance, finite)
+    def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
+        """A candidate's result by `calls.describe` against a case: its outside, then every element.
 
-    def _own_error(self, sample: torch.Tensor, truth: torch.Tensor, rms: float) -> float:
-        """The reference's error against float64, elements on an edge left out; nan when the two have little to do."""
-        ceiling = self.range.ceiling
-        worst = worst_ratio(sample, truth, rms, ceiling) * ceiling
-        if worst <= ceiling:
-            return worst
-        error = (sample.double() - truth).abs() / (truth.abs() + rms)
-        bulk = error[error <= ceiling]
-        if error.numel() - bulk.numel() > max(8, FEW * error.numel()) or not bulk.numel():
-            return float("nan")
-        return float(bulk.max())
+        An element that is off is excused only where any correct program may be (`sensitivity`).
+        """
+        tolerance = case.tolerance
+        difference = compare.structure(leaves, spec_text, case.expected, case.spec_text)
+        if difference is not None:
+            return Outcome(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
+        worst = NONE
+        for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            errors, difference = compare.values(leaf, want)
+            if difference is not None:
+                left = self._excused(case, number, leaf, difference)
+                if left is None:
+                    return Outcome(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
+                errors, tolerance = left, max(tolerance, left.worst)
+            if errors.worst > worst.worst:
+                worst = errors
+        return Outcome(None, worst, tolerance)
 
-    def jumps(self, case: Case) -> list[Jumps]:
-        """Per output leaf of a case; empty where the module does not run in float64."""
-        if case.jumps is None:
-            case.jumps = self._find_jumps(case)
-        return case.jumps
+    def check_buffers(self, case: Case, got: Buffers) -> Outcome:
+        """Running statistics are part of what a module in train mode computes; `got`: the candidate's buffers after the call."""
+        ceiling = self.precision.ceiling
+        before = self.initial(case.key.weights)
+        for name, want in case.buffers.items():
+            mine = got.get(name)
+            if mine is None:
+                if not same_bits(want, before[name]):
+                    return Outcome(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
+                continue
+            if same_bits(mine, want):
+                continue
+            if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
+                return Outcome(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
+            scale, rms, finite = compare.scales(want)
+            errors, difference = compare.values(mine, Expected(name, want, None, scale, rms, ceiling, finite=finite))
+            if difference is not None:
+                text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
+                return Outcome(text, errors, ceiling.worst)
+        return Outcome(None)
 
-    def _find_jumps(self, case: Case) -> list[Jumps]:
-        base = self._wide_outputs(case.args, case.kwargs, case.seed, case.spec)
-        if base is None:
-            return []
-        found = [Jumps(0, 0.0) for _ in base]
-        for number in range(NUM_NOISES):
-            with seeded(10_000 + number):
-                args, kwargs = map_tensors(_shaken, (case.args, case.kwargs))
-            moved = self._wide_outputs(args, kwargs, case.seed, case.spec)
-            if moved is None:
-                return []
-            for i, (still, other, want) in enumerate(zip(base, moved, case.expected, strict=True)):
-                if (
-                    not isinstance(still, torch.Tensor)
-                    or not isinstance(other, torch.Tensor)
-                    or still.shape != other.shape
-                ):
-                    continue
-                if still.is_floating_point():
-                    error = (other - still).abs() / (still.abs() + want.rms)
-                    jumped = error > max(want.tolerance, 1e-6)
-                    size = float(error[jumped].max()) if bool(jumped.any()) else 0.0
-                else:
-                    jumped, size = other != still, float("inf")
-                found[i] = Jumps(found[i].count + int(jumped.sum()), max(found[i].size, size))
-        return found
-
-    def _truth(
-        self, args: list[Any], kwargs: dict[str, Any], seed: int, leaves: list[Any], spec: pytree.TreeSpec
-    ) -> list[torch.Tensor | None]:
-        tensors = [*_tensors(leaves), *[t for _, t in named_tensors((args, kwargs))]]
-        found = None
-        if self.weight_bytes + _bytes(tensors) <= TRUTH_BYTES[self.built.task.device]:
-            found = self._wide_outputs(args, kwargs, seed, spec)
-        if found is None:
-            return [None] * len(leaves)
-        return [
-            t
-            if isinstance(t, torch.Tensor)
-            and isinstance(leaf, torch.Tensor)
-            and t.shape == leaf.shape
-            and t.dtype in (torch.float64, torch.complex128)
-            else None
-            for t, leaf in zip(found, leaves, strict=True)
-        ]
-
-    def _wide_outputs(
-        self, args: list[Any], kwargs: dict[str, Any], seed: int, spec: pytree.TreeSpec
-    ) -> list[Any] | None:
-        try:
-            model = self._double_model()
-            if model is None:
-                return None
-            wide_args, wide_kwargs = map_tensors(_widened, (args, kwargs))
-            leaves, found = pytree.tree_flatten(call(model, wide_args, wide_kwargs, seed))
-        except Exception:  # noqa: BLE001 - a module that cannot run in float64 is judged without it
+    def _excused(self, case: Case, number: int, leaf: torch.Tensor, difference: Difference) -> Errors | None:
+        if difference.error != difference.error:
             return None
-        return leaves if found == spec else None
+        return sensitivity.excused(leaf, case.expected[number], self._sensitivity(case)[number], self.precision)
 
-    def _double_model(self) -> nn.Module | None:
-        if not self._double_tried:
-            self._double_tried = True
+    def _sensitivity(self, case: Case) -> list[Sensitivity]:
+        if case.sensitivity is None:
+            runs = [self.reference.disturbed(case.draw, 10_000 + n) for n in range(sensitivity.NUM_NOISES)]
+            usable = [run.leaves for run in runs if run is not None and run.spec_text == case.spec_text]
+            case.sensitivity = sensitivity.measure(case.expected, usable, self.precision.cap)
+        return case.sensitivity
+
+    # ------------------------------------------------------------ making
+
+    def _made(self, key: Key) -> Case:
+        if key.family != NATIVE:
+            return self._family(key)
+        self._vet_weights(key.weights)
+        return self._first(key.backward) if key == self._first_key(key.backward) else self._followed(key)
+
+    def _first_key(self, backward: bool) -> Key:
+        seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
+        return Key(NATIVE, NATIVE, 0, seed, backward)
+
+    def _first(self, backward: bool) -> Case:
+        """The native case that others follow."""
+        key = self._first_key(backward)
+        draw, _ = self._drawn(key)
+        try:
+            answer = self.reference.run(draw)
+        except NotDifferentiable as error:
+            raise TaskError(f"gradients of {self.built.task.entry} cannot be compared: {error}", "judge it without --backward") from None
+        return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
+
+    def _base(self, backward: bool) -> Case:
+        """What is known of the first native case; its tensors may be gone."""
+        if backward not in self._bases:
+            case = self.get(self._first_key(backward))
+            assert case is not None, "native inputs are never unfit"
+            thin = [replace(e, same=None, truth=None, scale=None if e.scale is None else e.scale[:0]) for e in case.expected]
+            self._bases[backward] = self._best[backward] = replace(case, args=[], kwargs={}, buffers={}, expected=thin)
+        return self._bases[backward]
+
+    def _followed(self, key: Key) -> Case:
+        base = self._base(key.backward)
+        key = replace(key, weights=self.sets.effective(key.weights))
+        draw, _ = self._drawn(key)
+        answer = self.reference.run(draw)
+        if answer.spec_text != base.spec_text:
+            raise Unfit("the reference returns another structure")
+        return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
+
+    def _family(self, key: Key) -> Case:
+        reason = "no floating input whose values could be changed"
+        if key.variant not in self.built.variants:
+            key = replace(key, variant=self._cheap())
+        for weights, keep_sign in self._attempts(key):
+            tried = replace(key, weights=weights)
+            draw, changed = self._drawn(tried, keep_sign)
+            if not changed:
+                continue
+            if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
+                raise Unfit("native inputs have zero mean already")
             try:
-                self._double = copy.deepcopy(self.built.model).double()
-            except Exception:  # noqa: BLE001 - as above
-                self._double = None
-        return self._double
+                return self._fitting(tried, draw)
+            except Unfit as why:
+                reason = str(why)
+        raise Unfit(reason)
+
+    def _attempts(self, key: Key) -> Iterator[tuple[int, bool]]:
+        """(weight set, keep what is never negative), boldest first."""
+        sets = [key.weights, 1, 0] if key.weights == INTEGERS else [key.weights, 0]
+        for weights in sets:
+            self._vet_weights(weights)
+        for weights in dict.fromkeys(self.sets.effective(w) for w in sets):
+            yield weights, False
+            yield weights, True
+
+    def _fitting(self, key: Key, draw: Draw) -> Case:
+        """The case of a family, if the reference is at home there."""
+        base = self._base(key.backward)
+        try:
+            answer = self.reference.run(draw)
+        except Exception as error:  # noqa: BLE001 - the reference may refuse values that it would never be given
+            raise Unfit(f"the reference raises {type(error).__name__}") from None
+        if answer.spec_text != base.spec_text:
+            raise Unfit("the reference returns another structure")
+        told = key.family == "zero_mean"
+        like = None if told else self._best[key.backward].expected
+        case = self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=told, like=like))
+        for want, known in zip(case.expected, base.expected, strict=True):
+            if not want.finite and known.finite:
+                raise Unfit("the reference returns NaN or infinity")
+            if want.scale is not None and not want.own.within(self.precision.ceiling):
+                raise Unfit("the reference itself is inexact there")
+        if key.family in TIES:
+            self._refuse_jumps(case)
+        if told and case.separation > self._best[key.backward].separation:
+            self._best[key.backward] = case
+        return case
+
+    def _refuse_jumps(self, case: Case) -> None:
+        if any(e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected):
+            raise Unfit("equal values make indices arbitrary")
+        for want, found in zip(case.expected, self._sensitivity(case), strict=True):
+            if isinstance(want.same, torch.Tensor) and found.count > max(8, FEW * want.same.numel()):
+                raise Unfit("the outputs jump at many elements there")
+
+    def _vet_weights(self, weights: int) -> None:
+        """Retire a randomised set under which the reference leaves its domain on native inputs."""
+        if weights in self._vetted:
+            return
+        self._vetted.add(weights)
+        base = self._base(False)
+        try:
+            answer = self.reference.run(self._drawn(replace(base.key, variant=self._cheap(), weights=weights))[0])
+        except Exception as error:  # noqa: BLE001 - weights of our making are ours to take back, whatever they broke
+            why = f"the reference raises {type(error).__name__} under weights drawn anew"
+        else:
+            pairs = zip(answer.leaves, base.expected)
+            if all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs):
+                return
+            why = "the reference returns NaN or infinity under weights drawn anew"
+        self.sets.retire(weights)
+        self.skipped[f"weights {weights}"] = why
+
+    def _cheap(self) -> str:
+        """The variant in which families are drawn: the reduced batch, if the reference accepts it."""
+        if self._small is not None and not self._small_tried:
+            self._small_tried = True
+            key = replace(self._base(False).key, variant=self._small.name)
+            try:
+                self.reference.run(self._drawn(key)[0])
+            except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
+                self._small = None
+        return self._small.name if self._small is not None else NATIVE
+
+    def _drawn(self, key: Key, keep_sign: bool = False) -> tuple[Draw, list[torch.Tensor]]:
+        """The inputs of a key, and the native tensors that its family changed."""
+        small = self._small
+        args, kwargs = self.built.inputs(key.seed, small if small is not None and key.variant == small.name else key.variant)
+        changed: list[torch.Tensor] = []
+        if key.family == NATIVE:
+            return Draw(args, kwargs, key.seed, key.weights, key.backward), changed
+        generator = torch.Generator(self.built.task.device).manual_seed(key.seed + 1)
+        loose: list[bool] = []
+
+        def other(tensor: torch.Tensor) -> torch.Tensor:
+            loose.append(kind_of(tensor) != "fixed")
+            made = derive(key.family, tensor, generator, keep_sign) if loose[-1] else tensor
+            if made is not tensor:
+                changed.append(tensor)
+            return made
+
+        args, kwargs = map_tensors(other, (args, kwargs))
+        return Draw(args, kwargs, key.seed, key.weights, key.backward, loose), changed
+
+    def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
+        return Case(key, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
 
 
-def call(model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int) -> Any:
-    """One forward without gradients, all random generators seeded; a returned buffer is copied, since buffers are put back."""
-    with torch.no_grad(), seeded(seed):
-        result = model(*args, **kwargs)
-    held = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
-
-    def apart(tensor: torch.Tensor) -> torch.Tensor:
-        shares = tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in held
-        return tensor.clone() if shares else tensor
-
-    return map_tensors(apart, result) if held else result
-
-
-def buffers_of(model: nn.Module) -> Buffers:
-    """Copies of all buffers."""
-    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-
-
-def put_buffers(model: nn.Module, values: Buffers) -> None:
-    """Set the buffers back to `values`; those it does not name stay."""
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in values and values[name].shape == buffer.shape:
-                buffer.copy_(values[name])
-
-
-def plan(task: Task, tier: str, num_seeds: int, base: int) -> list[tuple[str, int]]:
-    """(variant, seed) of the input sets of a tier: the native shape first, under `num_seeds` seeds.
-
-    Other shapes come under one seed each and two at most; at the claim tier all of them, as often as the native one.
-    """
-    others = [variant.name for variant in task.shape_variants]
-    if tier == "claim":
-        draws = [(name, i) for i in range(num_seeds) for name in ("native", *others)]
-    else:
-        spread = others[:: max(1, len(others) // 2)][:2]
-        draws = [("native", i) for i in range(num_seeds if tier == "search" else 1)] + [(name, 0) for name in spread]
-    return [(name, (base + 7919 * number) % (1 << 31)) for number, (name, _) in enumerate(draws)]
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
-def _shaken(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    wide = tensor.double()
-    return wide * (1 + NOISE * (2 * torch.rand_like(wide) - 1))
-
-
-def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    return [v for v in values if isinstance(v, torch.Tensor)]
-
-
-def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
-
-
-__all__ = ["FEW", "Buffers", "Case", "Cases", "Jumps", "buffers_of", "call", "plan", "put_buffers"]
+__all__ = ["Case", "Cases", "Key", "Outcome", "plan"]

@@ -1,4 +1,11 @@
-"""Compare what a candidate returned with what the reference returned: outside, then every element."""
+"""Compare what a candidate returned with what the reference returned: outside, then every element.
+
+The error of an element is |ŷ − y| / (|y| + s). The scale s is the root mean square of its row, the
+smallest trailing block of at least `ROW` elements, so that a row of small values is not hidden
+behind rows of large ones; but no less than `SHARE` of the whole output's, since a row may hold nothing
+but what is left of larger terms (a ReLU of a dead channel, a cancelled difference). `tolerance` says
+what is admitted.
+"""
 
 from __future__ import annotations
 
@@ -6,97 +13,164 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-CHUNK = 1 << 20
-"""Elements compared at a time on a CPU: temporaries stay in the cache; 64 times as many on a GPU."""
+from dvk.harness.tolerance import NONE, Errors
+
+CHUNK = 1 << 18
+"""Elements compared at a time on a CPU: temporaries stay in the cache; 256 times as many on a GPU."""
+ROW = 8
+SHARE = 0.1
+TINY = 1e-30
 
 
 @dataclass
 class Expected:
-    """One output leaf of the reference.
+    """One output leaf of the reference, as `calls.describe` lists them.
 
     `same` is what the reference computed; `truth` the same in float64, rounded to float32 unless that would show,
-    or None where there is none; `rms` the output's scale; `tolerance` the admitted error, 0 for exact types.
+    or None where there is none; `scale` the rows' scales and `rms` the whole output's; `admitted` the errors
+    admitted, zero for exact types; `own` and `lower` as in `tolerance`.
     """
 
     name: str
     same: Any
-    truth: torch.Tensor | None
-    rms: float
-    tolerance: float
-    finite: bool
+    truth: torch.Tensor | None = None
+    scale: torch.Tensor | None = None
+    rms: float = 0.0
+    admitted: Errors = NONE
+    own: Errors = NONE
+    lower: Errors = NONE
+    finite: bool = True
+    wide: bool = False
+    """Compared in float64: float32's own rounding would show."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Why an output is wrong, how far off it is (nan where that has no size), at how many elements (-1: unknown)."""
+    """Why an output is wrong, and how far off it is relative to its scale (nan where that has no size)."""
 
     text: str
     error: float = float("nan")
-    count: int = -1
 
 
-def structure(got: Any, spec: pytree.TreeSpec, expected: list[Expected]) -> tuple[list[Any], Difference | None]:
-    """Leaves of `got`, or how its nesting, dtypes, shapes, strides, devices or constants differ."""
-    leaves, shape = pytree.tree_flatten(got)
-    if shape != spec:
-        return [], Difference(f"the output is {_outline(got, shape)} instead of {spec_text(spec)}")
+def structure(leaves: list[Any], spec_text: str, expected: list[Expected], expected_text: str) -> Difference | None:
+    """How a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if not at all.
+
+    Args:
+        leaves: tensors with the dtype, shape and strides that the candidate claims, and constants, by `calls.describe`.
+        spec_text: the text that came with them.
+        expected: the reference's leaves.
+        expected_text: its text.
+    """
+    if spec_text != expected_text or len(leaves) != len(expected):
+        return Difference(f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}")
     for leaf, want in zip(leaves, expected, strict=True):
         if not isinstance(want.same, torch.Tensor):
-            if type(leaf) is not type(want.same) or leaf != want.same:
-                return [], Difference(f"`{want.name}` is {leaf!r:.80} instead of {want.same!r:.80}")
+            if type(leaf) is not type(want.same) or repr(leaf) != repr(want.same):
+                return Difference(f"`{want.name}` is {_shown(leaf)} instead of {_shown(want.same)}")
             continue
         if not isinstance(leaf, torch.Tensor):
-            return [], Difference(f"`{want.name}` is a {type(leaf).__name__} instead of a tensor")
+            return Difference(f"`{want.name}` is {_shown(leaf)} instead of a tensor")
         if (difference := _outside(leaf, want.same)) is not None:
-            return [], Difference(f"`{want.name}` has {difference}")
-    return leaves, None
+            return Difference(f"`{want.name}` has {difference}")
+    return None
 
 
-def values(got: torch.Tensor, want: Expected) -> tuple[float, Difference | None]:
-    """The worst error relative to the output's scale, and what is wrong if it exceeds the tolerance.
+def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None]:
+    """The errors, and what is wrong if they exceed what is admitted.
 
     The candidate may agree with the float64 truth or with the reference itself; one of them throughout.
     """
-    if not (got.is_floating_point() or got.is_complex()):
-        if torch.equal(got, want.same):
-            return 0.0, None
-        return float("nan"), Difference(
-            f"`{want.name}`: {_unequal(got, want.same)}", float("inf"), int((got != want.same).sum())
-        )
-    same, truth = want.same, want.truth
-    if got.is_complex():
-        got, same = torch.view_as_real(got.resolve_conj()), torch.view_as_real(same.resolve_conj())
-        truth = None if truth is None else torch.view_as_real(truth)
-    if not want.finite:
-        if (difference := _special(got, same, want.name)) is not None:
-            return float("nan"), difference
-        mask = same.isfinite()
-        got, same = got[mask], same[mask]
-        truth = None if truth is None else truth[mask]
-    ratios = []
-    for target in (truth, same):
-        if target is not None:
-            ratios.append(worst_ratio(got, target, want.rms, want.tolerance))
-            if ratios[-1] <= 1.0:
-                return ratios[-1] * want.tolerance, None
-    return float("nan"), _difference(got, truth, same, want)
-
-
-def worst_ratio(got: torch.Tensor, want: torch.Tensor, rms: float, tolerance: float) -> float:
-    """Largest error in units of what is admitted; nan when there is a NaN, so compare with `not (… <= 1)`."""
-    if got.numel() == 0:
-        return 0.0
-    compute = torch.float64 if tolerance < 1e-6 else torch.float32  # float32's own rounding must not show
-    chunk = CHUNK if got.device.type == "cpu" else 64 * CHUNK
-    mine, theirs = got.reshape(-1), want.reshape(-1)
+    same = want.same
+    if want.scale is None:
+        if torch.equal(got, same):
+            return NONE, None
+        return Errors(float("inf"), float("inf")), Difference(f"`{want.name}`: {_unequal(got, same)}", float("inf"))
+    if got.dtype == same.dtype and torch.equal(got, same):
+        return NONE, None
+    if (difference := _special(got, want)) is not None:
+        return Errors(float("nan"), float("nan")), difference
     found = []
-    for start in range(0, mine.numel(), chunk):
-        y = theirs[start : start + chunk].to(compute)
-        error = (mine[start : start + chunk].to(compute) - y).abs_()
-        found.append(error.div_(y.abs().add_(rms).mul_(tolerance)).max())
-    return float(torch.stack(found).max())
+    for target in targets(want):
+        found.append(errors(got, target, want))
+        if found[-1].within(want.admitted):
+            return found[-1], None
+    best = min(found, key=lambda e: e.worst if e.worst == e.worst else float("inf"))
+    return best, _difference(got, want, best)
+
+
+def targets(want: Expected) -> list[torch.Tensor]:
+    """What a candidate may agree with: the truth first, since it is usually nearer."""
+    return [want.same] if want.truth is None else [want.truth, want.same]
+
+
+def errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+    """Errors of `got` against a target of `want`, not finite elements of the reference left out."""
+    assert want.scale is not None
+    mine, theirs = real(got), real(target)
+    if mine.numel() == 0:
+        return NONE
+    compute = torch.float64 if want.wide else torch.float32
+    columns = mine.numel() // want.scale.numel()
+    mine, theirs = mine.reshape(-1, columns), theirs.reshape(-1, columns)
+    skip = None if want.finite else ~real(want.same).reshape(-1, columns).isfinite()
+    chunk = max(1, (CHUNK if got.device.type == "cpu" else 256 * CHUNK) // columns)
+    worst, squares = [], []
+    for start in range(0, len(mine), chunk):
+        part = slice(start, start + chunk)
+        y = theirs[part].to(compute)
+        error = (mine[part].to(compute) - y).abs_()
+        error.div_(y.abs().add_(want.scale[part, None]))
+        if skip is not None:
+            error.masked_fill_(skip[part], 0.0)
+        worst.append(error.max())
+        squares.append(error.square_().sum(dtype=torch.float64))
+    return Errors(float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max()))
+
+
+def ratios(got: torch.Tensor, target: torch.Tensor, want: Expected) -> tuple[torch.Tensor, torch.Tensor]:
+    """Absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
+    assert want.scale is not None
+    compute = torch.float64 if want.wide else torch.float32
+    y = real(target).to(compute).reshape(len(want.scale), -1)
+    move = (real(got).to(compute).reshape(y.shape) - y).abs().nan_to_num_(nan=float("inf"), posinf=float("inf"))
+    if not want.finite:
+        move = move.masked_fill(~real(want.same).reshape(y.shape).isfinite(), 0.0)
+    return move, move / (y.abs() + want.scale[:, None])
+
+
+def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
+    """The rows' scales, the whole output's, and whether all elements are finite.
+
+    Args:
+        reference: one floating or complex output of the reference.
+    """
+    values_ = real(reference)
+    finite = bool(values_.isfinite().all())
+    if not finite:
+        values_ = values_.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    if values_.numel() == 0:
+        return torch.zeros(1, device=values_.device), TINY, True
+    by_row = torch.linalg.vector_norm(values_.reshape(-1, row_length(values_.shape)), dim=1, dtype=torch.float64)
+    by_row = by_row / row_length(values_.shape) ** 0.5
+    rms = max(float(by_row.square().mean().sqrt()), TINY)
+    floor = max(SHARE * rms, TINY)
+    return by_row.clamp_(min=floor).to(torch.float64 if reference.dtype.itemsize > 4 else torch.float32), rms, finite
+
+
+def row_length(shape: torch.Size) -> int:
+    """Elements of a row: the smallest trailing block of at least `ROW`, or all there are."""
+    length = 1
+    for size in reversed(shape):
+        length *= size
+        if length >= ROW:
+            break
+    return length
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex tensors as pairs of real ones."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -110,13 +184,18 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-def spec_text(spec: pytree.TreeSpec) -> str:
-    """A pytree's outline for a message."""
-    return "one value" if spec.is_leaf() else f"{getattr(spec.type, '__name__', spec.type)} of {spec.num_children}"
+def _outline(leaves: list[Any], text: str) -> str:
+    if text == "*" and leaves:
+        return _shown(leaves[0])
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _outline(value: Any, spec: pytree.TreeSpec) -> str:
-    return f"a {type(value).__name__}" if spec.is_leaf() else spec_text(spec)
+def _shown(leaf: Any) -> str:
+    if isinstance(leaf, torch.Tensor):
+        return "a tensor"
+    if isinstance(leaf, dict):
+        return f"a {leaf.get('object', 'dict')}"[:80]
+    return f"{type(leaf).__name__} {leaf!r}"[:80] if leaf is not None else "a NoneType"
 
 
 def _outside(got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -136,10 +215,13 @@ def _outside(got: torch.Tensor, want: torch.Tensor) -> str | None:
     return None
 
 
-def _special(got: torch.Tensor, want: torch.Tensor, name: str) -> Difference | None:
-    wrong = (got.isnan() != want.isnan()) | (got.isinf() != want.isinf()) | (want.isinf() & (got != want))
+def _special(got: torch.Tensor, want: Expected) -> Difference | None:
+    if want.finite:
+        return None
+    mine, theirs = real(got), real(want.same)
+    wrong = (mine.isnan() != theirs.isnan()) | (mine.isinf() != theirs.isinf()) | (theirs.isinf() & (mine != theirs))
     count = int(wrong.sum())
-    return Difference(f"`{name}`: NaN or infinity differs at {count} of {want.numel()} elements") if count else None
+    return Difference(f"`{want.name}`: NaN or infinity differs at {count} of {theirs.numel()} elements") if count else None
 
 
 def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
@@ -151,25 +233,24 @@ def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
     )
 
 
-def _difference(got: torch.Tensor, truth: torch.Tensor | None, same: torch.Tensor, want: Expected) -> Difference:
+def _difference(got: torch.Tensor, want: Expected, found: Errors) -> Difference:
     """What is wrong at elements that agree neither with the truth nor with the reference."""
-    mine = got.reshape(-1).double()
-    error: torch.Tensor | None = None
-    for target in (truth, same):
-        if target is not None:
-            theirs = target.reshape(-1).double()
-            off = ((mine - theirs).abs() / (theirs.abs() + want.rms)).nan_to_num(nan=float("inf"), posinf=float("inf"))
-            error = off if error is None else torch.minimum(error, off)
-    assert error is not None
-    first, count = int(error.argmax()), int((error > want.tolerance).sum())
-    # Where infinities were set aside, positions have shifted and are not named.
-    place = f" at {_index(first, want.same.shape)}" if got.shape == want.same.shape else ""
-    text = (
-        f"`{want.name}`: {count:,} of {mine.numel():,} elements are off by more than {want.tolerance:.1e} of scale, "
-        f"worst{place}: "
-        f"{mine[first].item():.6g} instead of {same.reshape(-1)[first].item():.6g} (rms {want.rms:.3g})"
+    assert want.scale is not None
+    error = torch.stack([ratios(got, target, want)[1] for target in targets(want)]).amin(0)
+    mine = real(got)
+    first, count = int(error.argmax()), int((error > want.admitted.worst).sum())
+    seen = (
+        f"worst at {_index(first, mine.shape)}: {mine.reshape(-1)[first].item():.6g} instead of "
+        f"{real(want.same).reshape(-1)[first].item():.6g} (rms {want.rms:.3g})"
     )
-    return Difference(text, float(error[first]), count)
+    if count:
+        text = f"{count:,} of {mine.numel():,} elements are off by more than {want.admitted.worst:.1e} of scale, {seen}"
+    else:
+        text = (
+            f"the typical element is off by {found.typical:.1e} of scale, off by more than the admitted "
+            f"{want.admitted.typical:.1e}: computed more coarsely than the reference; {seen}"
+        )
+    return Difference(f"`{want.name}`: {text}", float(error.reshape(-1)[first]))
 
 
 def _index(flat: int, shape: torch.Size) -> str:

@@ -1,60 +1,85 @@
-"""Judge many candidates at once, each in a fresh process of its own, verdicts as they come.
+"""Judge many candidates at once: a court a worker, verdicts as they come.
 
-Local processes. Timing is serial a device (`lanes`), so more workers than cores pay where compiling
-dominates. Threads here only wait for sockets; what runs, runs in the children.
+Workers take the jobs of one task after another, so that a reference is built and its expected
+outputs computed once a worker and task. Compiling runs on all cores; timing is serial a device
+(`lanes`). Identical candidates are judged once, and not at all when this machine has judged them
+before. Threads here only wait for sockets; what runs, runs in the children.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
+from dvk import machine
 from dvk.config import Config
-from dvk.harness.judge import judge
+from dvk.harness.court import Contract, Court
+from dvk.harness.once import Once
+from dvk.harness.remembered import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
+
+Job = tuple[Task, Candidate]
 
 
 class Pool:
-    """`workers` candidates in work at any time.
+    """`workers` candidates in work at any time, spread over all GPUs.
 
     Args:
         workers: how many.
         config: limits and judge settings.
+        remembered: verdicts of earlier runs; None judges everything anew.
     """
 
-    def __init__(self, workers: int, config: Config):
+    def __init__(self, workers: int, config: Config, remembered: Remembered | None = None):
         self.workers = max(1, workers)
         self.config = config
+        self.remembered = remembered
 
     def map(
-        self, jobs: Iterable[tuple[Task, Candidate]], *, tier: Tier = "search", baselines: Sequence[str] = ()
+        self,
+        jobs: Iterable[Job],
+        *,
+        tier: Tier = "search",
+        baselines: Sequence[str] = (),
+        backward: bool = False,
+        require_kernels: bool = False,
+        contract: Contract = "module",
     ) -> Iterator[tuple[int, Verdict]]:
-        """(position of the job, verdict) as each ends; jobs are drawn as workers get free.
+        """(position of the job, verdict) as each ends, one a job.
 
         Raises:
             MachineError: no sandbox can be started. Jobs in work are given up.
         """
-        source = enumerate(jobs)
+        desk = _Desk(list(jobs))
+        once: Once[Verdict] = Once()
         results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
-        lock = threading.Lock()
-        stop = threading.Event()
 
-        def work() -> None:
+        def work(number: int) -> None:
+            court: Court | None = None
             try:
-                while not stop.is_set():
-                    with lock:
-                        job = next(source, None)
-                    if job is None:
-                        break
+                while (job := desk.take(court.task.id if court is not None else None)) is not None:
                     position, (task, candidate) = job
-                    (verdict,) = judge(task, [candidate], tier=tier, baselines=baselines, config=self.config)
+                    if court is None or court.task.id != task.id:
+                        if court is not None:
+                            court.close()
+                        court = Court(task, tier, baselines, self.config, backward=backward,
+                                      require_kernels=require_kernels, gpu=_gpu(task, number), contract=contract)
+                    mine = court
+                    name = key(task, candidate, tier, baselines, self.config,
+                               flags={"backward": backward, "require_kernels": require_kernels, "contract": contract})
+                    verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
                 results.put(None)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 results.put(error)
+            finally:
+                if court is not None:
+                    court.close()
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.workers)]
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(min(self.workers, max(1, len(desk))))]
         for thread in threads:
             thread.start()
         running = len(threads)
@@ -68,4 +93,57 @@ class Pool:
                 else:
                     yield result
         finally:
-            stop.set()
+            desk.shut()
+
+    def _judge(self, court: Court, candidate: Candidate, name: str) -> Verdict:
+        if self.remembered is not None and (known := self.remembered.recall(name)) is not None:
+            return known
+        verdict = court.judge(candidate)
+        assert verdict is not None, "there is no deadline"
+        if self.remembered is not None:
+            self.remembered.remember(name, verdict)
+        return verdict
+
+
+class _Desk:
+    """Jobs by task; who has worked on a task goes on with it, others take where most is left for each."""
+
+    def __init__(self, jobs: list[Job]):
+        self._jobs = jobs
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[int]] = {}
+        self._hands: dict[str, int] = {}
+        for position, (task, _) in enumerate(jobs):
+            self._waiting.setdefault(task.id, deque()).append(position)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def take(self, task_id: str | None) -> tuple[int, Job] | None:
+        """A job, of the task at hand if there is one left; None when all are taken."""
+        with self._lock:
+            if task_id is None or not self._waiting.get(task_id):
+                if task_id is not None:
+                    self._hands[task_id] -= 1
+                left = {name: len(jobs) / (1 + self._hands.get(name, 0)) for name, jobs in self._waiting.items() if jobs}
+                if not left:
+                    return None
+                task_id = max(left, key=lambda name: left[name])
+                self._hands[task_id] = self._hands.get(task_id, 0) + 1
+            position = self._waiting[task_id].popleft()
+            return position, self._jobs[position]
+
+    def shut(self) -> None:
+        """No more jobs for anybody."""
+        with self._lock:
+            self._waiting.clear()
+
+
+def _gpu(task: Task, worker: int) -> str | None:
+    """Which GPU a worker uses, as CUDA_VISIBLE_DEVICES names it; None where there is no choice."""
+    names = machine.gpu_names() if task.device == "cuda" else ()
+    if len(names) < 2:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = [part.strip() for part in visible.split(",")] if visible else [str(i) for i in range(len(names))]
+    return chosen[worker % len(chosen)]

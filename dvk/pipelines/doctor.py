@@ -24,6 +24,7 @@ from dvk import machine, resources, runs, sandbox
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.harness import backends
+from dvk.harness.ceilings import better
 from dvk.skills import Library, default_path
 
 PROBES = "dvk.pipelines.probes"
@@ -33,6 +34,10 @@ CPU_COPY_BYTES = 256 << 20
 """Several times any last-level cache."""
 GPU_COPY_BYTES = 1 << 30
 """Twenty times the largest L2 cache; a copy takes about half a millisecond."""
+CPU_MATMUL, GPU_MATMUL = 1024, 8192
+"""Sides of matrices that keep every unit busy: 20 ms on a small CPU, 2 to 20 ms on a large GPU."""
+CEILINGS = ("copy_gbps", "read_gbps", "gflops", "launch_us", "sync_us")
+"""Fields of `harness.ceilings.Ceilings` that the probes measure."""
 
 
 def examine(library: Path | None = None) -> dict[str, Any]:
@@ -42,8 +47,8 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         library: the skill library to look at, by default the user's.
     """
     gpus = machine.gpu_names()
-    cuda = _probe("cuda", {"num_bytes": GPU_COPY_BYTES})
-    copy = _probe("cpu_copy", {"num_bytes": CPU_COPY_BYTES})
+    cuda = _probe("cuda", {"num_bytes": GPU_COPY_BYTES, "matmul": GPU_MATMUL})
+    cpu = _probe("cpu", {"num_bytes": CPU_COPY_BYTES, "matmul": CPU_MATMUL})
     interpreter = _probe("triton", {"device": "cpu"}, {"TRITON_INTERPRET": "1"})
     compiled = _probe("triton", {"device": "cuda"}) if cuda["works"] else {"works": False, "error": cuda["error"]}
     compiler = _compiler()
@@ -51,7 +56,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "dvk": dvk.__version__,
         "commit": runs.commit(),
         "home": str(resources.home()),
-        "machine": machine.describe() | {"copy_gbps": copy.get("copy_gbps")},
+        "machine": machine.describe() | {"copy_gbps": None} | _ceilings(cpu),
         "driver": _driver() if gpus else None,
         "cuda": cuda,
         "compiler": compiler,
@@ -60,7 +65,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "backends": _backends(compiler, compiled if cuda["works"] else interpreter),
         "library": _library(library or default_path()),
     }
-    report["saved"] = _save(copy, cuda)
+    report["saved"] = _save(cpu, cuda)
     return report
 
 
@@ -162,14 +167,18 @@ def _library(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _save(copy: dict[str, Any], cuda: dict[str, Any]) -> str | None:
-    """Keep the measured bandwidths; the file's path, None when the home folder cannot be written."""
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _ceilings(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: answer[name] for name in CEILINGS if name in answer}
+
+
+def _save(cpu: dict[str, Any], cuda: dict[str, Any]) -> str | None:
+    """Keep the best ceilings measured so far; the file's path, None when the home folder cannot be written."""
+    at = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds")}
     try:
-        if copy["works"]:
-            machine.remember("cpu", {"copy_gbps": copy["copy_gbps"], "at": at})
+        if cpu["works"]:
+            machine.remember("cpu", better(machine.recall("cpu"), _ceilings(cpu) | at))
         if cuda["works"] and machine.gpu_names():
-            machine.remember("cuda", {"copy_gbps": cuda["copy_gbps"], "at": at})
+            machine.remember("cuda", better(machine.recall("cuda"), _ceilings(cuda) | at))
     except OSError:
         return None
     return str(resources.home() / "machine.json")

@@ -83,14 +83,14 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
 
 def pick_backend(asked: str, device: str) -> Backend:
     """The back end to write for: what was asked if this machine has it, else the device's own."""
-    if asked == "cuda":
-        raise UsageError("the composer does not write CUDA yet", "use --backend triton, or `dvk verify` a CUDA candidate")
-    if asked not in ("auto", "triton", "cpp"):
-        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton or cpp")
-    backend: Backend = "triton" if asked == "triton" or (asked == "auto" and device == "cuda") else "cpp"
+    if asked not in ("auto", "triton", "cuda", "cpp"):
+        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton, cuda or cpp")
+    backend: Backend = asked if asked != "auto" else "triton" if device == "cuda" else "cpp"  # type: ignore[assignment]  # checked above
+    backends.require(backend)
+    if backend == "cuda" and device != "cuda":
+        raise UsageError("CUDA kernels run on the GPU", "leave --device cpu out, or use --backend cpp")
     if backend == "cpp" and device == "cuda":
         raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
-    backends.require(backend)
     return backend
 
 
@@ -124,40 +124,42 @@ class Session:
             self.began = time.monotonic() - self.elapsed_before
             problem = search.Problem(self.task, self.captured, self.backend, self.skills, self.config)
             proposals = strategy(problem)
-            batch = next(proposals, None)
-            while batch is not None:
-                verdicts = self._judge(batch, live)
-                if all(v is None for v in verdicts) and batch:
-                    break
-                try:
-                    batch = proposals.send(verdicts)
-                except StopIteration:
-                    break
+            with harness.Court(self.task, "search", (), self.config, brief=True) as court:
+                batch = next(proposals, None)
+                while batch is not None:
+                    verdicts = self._judge(court, batch, live)
+                    if all(v is None for v in verdicts) and batch:
+                        break
+                    try:
+                        batch = proposals.send(verdicts)
+                    except StopIteration:
+                        break
         except CannotCompose as error:
             self.reason = f"the composer cannot capture this module: {error}"
         except KeyboardInterrupt:
             self.interrupted = True
             self.reason = "stopped by the user"
 
-    def _judge(self, batch: Sequence[Candidate], live: Live) -> list[Verdict | None]:
+    def _judge(self, court: harness.Court, batch: Sequence[Candidate], live: Live) -> list[Verdict | None]:
         verdicts: list[Verdict | None] = [self.known.get(c.id) for c in batch]
         missing = [i for i, v in enumerate(verdicts) if v is None]
         left = self.config.optimize.budget_s - self._elapsed()
         if not missing or left <= 0:
             return verdicts
 
-        def record(position: int, verdict: Verdict) -> None:
-            verdicts[missing[position]] = verdict
-            self._record(batch[missing[position]], verdict, live)
-            if position + 1 < len(missing):
-                live.trying(batch[missing[position + 1]].title)
-
         if not self.turns:
             # However small the budget, the first candidate is worth a verdict.
             left = max(left, self.config.judge.candidate_s)
-        live.trying(batch[missing[0]].title)
-        harness.judge(self.task, [batch[i] for i in missing], tier="search", config=self.config, on_verdict=record,
-                      share_process=True, deadline=time.monotonic() + left)
+        deadline = time.monotonic() + left
+        for i in missing:
+            if time.monotonic() >= deadline:
+                break
+            live.trying(batch[i].title)
+            verdict = court.judge(batch[i], deadline)
+            if verdict is None:
+                break
+            verdicts[i] = verdict
+            self._record(batch[i], verdict, live)
         return verdicts
 
     def _record(self, candidate: Candidate, verdict: Verdict, live: Live) -> None:
@@ -180,7 +182,7 @@ class Session:
         best: Turn | None = None
         for turn in ranked:
             assert turn.candidate is not None and turn.verdict is not None
-            live.stage("confirming the best in a fresh process")
+            live.stage("confirming the best in fresh processes")
             try:
                 (verdict,) = harness.judge(self.task, [turn.candidate], tier="claim", baselines=baselines, config=self.config)
             except KeyboardInterrupt:

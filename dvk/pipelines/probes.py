@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dvk.sandbox import Channel
@@ -61,27 +62,79 @@ def cpp(channel: Channel) -> None:
     channel.send({"works": True, "num_threads": threads, "compile_s": round(compile_s, 3)})
 
 
-def cpu_copy(channel: Channel) -> None:
-    """Copy bandwidth of torch on all cores: bytes read plus bytes written a second, best of several copies."""
+def cpu(channel: Channel) -> None:
+    """What torch reaches on all cores: copy and read bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
     import torch
 
-    num_bytes = int((channel.receive() or {})["num_bytes"])
-    source = torch.ones(num_bytes // 4)
+    request = channel.receive() or {}
+    source = torch.ones(int(request["num_bytes"]) // 4)
     target = torch.empty_like(source)
-    target.copy_(source)  # touch the pages
+    copy_s = _least(lambda: target.copy_(source), 9)
+    read_s = _least(lambda: source.max(), 9)
+    small = torch.ones(1)
+    facts = {
+        "copy_gbps": round(2 * source.nbytes / copy_s / 1e9, 2),
+        "read_gbps": round(source.nbytes / read_s / 1e9, 2),
+        "gflops": {name: _matmul_gflops("cpu", name, int(request["matmul"])) for name in ("fp32", "bf16")},
+        "launch_us": round(_least(lambda: [small.add_(1) for _ in range(200)], 9) / 200 * 1e6, 3),
+    }
+    channel.send({"works": True, **facts, "sync_us": facts["launch_us"]})
+
+
+def _least(work: Callable[[], object], count: int) -> float:
+    """Seconds of the quickest of `count` runs, the first two left out: the pages are touched, the pools made."""
     times = []
-    for _ in range(9):
+    for _ in range(count + 2):
         start = time.perf_counter()
-        target.copy_(source)
+        work()
         times.append(time.perf_counter() - start)
-    channel.send({"works": True, "copy_gbps": round(2 * num_bytes / min(times) / 1e9, 2)})
+    return min(times[2:])
+
+
+MATMULS = {"fp32": ("float32", False), "tf32": ("float32", True), "bf16": ("bfloat16", False), "fp16": ("float16", False)}
+"""Precision → dtype, and whether TF32 is allowed."""
+
+
+def _matmul_gflops(device: str, precision: str, side: int) -> float:
+    """1e9 floating-point operations a second of a square matmul, the quickest of several, within a second or two."""
+    import torch
+
+    dtype, tf32 = MATMULS[precision]
+    left, right = (torch.randn(side, side, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        times: list[float] = []
+        began = time.perf_counter()
+        while len(times) < 2 or (len(times) < 12 and time.perf_counter() - began < 1.0):
+            times.append(_seconds(lambda: left @ right, device))
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    return round(2 * side**3 / min(times) / 1e9, 1)
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    """How long one run takes, on a GPU between two events."""
+    import torch
+
+    if device == "cpu":
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1e3
 
 
 def cuda(channel: Channel) -> None:
-    """What torch sees of the GPUs, the copy bandwidth of the first, and NVRTC."""
+    """What torch sees of the GPUs, what it reaches on the first (see `cpu`), and NVRTC."""
     import torch
 
-    num_bytes = int((channel.receive() or {})["num_bytes"])
+    request = channel.receive() or {}
+    num_bytes = int(request["num_bytes"])
     if torch.version.cuda is None:
         channel.send({"works": False, "error": f"torch {torch.__version__} is built without CUDA", "nvrtc": _nvrtc()})
         return
@@ -102,18 +155,38 @@ def cuda(channel: Channel) -> None:
         )
     source = torch.ones(num_bytes // 4, device="cuda")
     target = torch.empty_like(source)
-    times = []
-    for _ in range(20):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        target.copy_(source)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    copy_gbps = round(2 * num_bytes / (min(times) * 1e-3) / 1e9, 1)
+    copy_s = min(_seconds(lambda: target.copy_(source), "cuda") for _ in range(20))
+    read_s = min(_seconds(lambda: source.max(), "cuda") for _ in range(20))
     channel.send(
-        {"works": True, "gpus": gpus, "copy_gbps": copy_gbps, "cuda": torch.version.cuda, "nvrtc": _nvrtc()}
+        {
+            "works": True,
+            "gpus": gpus,
+            "copy_gbps": round(2 * num_bytes / copy_s / 1e9, 1),
+            "read_gbps": round(num_bytes / read_s / 1e9, 1),
+            "gflops": {name: _matmul_gflops("cuda", name, int(request["matmul"])) for name in MATMULS},
+            **_launches(),
+            "cuda": torch.version.cuda,
+            "nvrtc": _nvrtc(),
+        }
     )
+
+
+def _launches() -> dict[str, float]:
+    """What a kernel costs that does nothing: microseconds each when many follow, and until the host sees the end of one."""
+    import torch
+
+    small = torch.ones(1, device="cuda")
+
+    def many() -> None:
+        for _ in range(1000):
+            small.add_(1)
+        torch.cuda.synchronize()
+
+    def one() -> None:
+        small.add_(1)
+        torch.cuda.synchronize()
+
+    return {"launch_us": round(_least(many, 5) / 1000 * 1e6, 3), "sync_us": round(_least(one, 200) * 1e6, 3)}
 
 
 def triton(channel: Channel) -> None:

@@ -18,6 +18,7 @@ from dvk import machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import BASELINES, Pool, backends, static
+from dvk.harness.remembered import Remembered
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
 
@@ -52,6 +53,10 @@ class Request:
     init: tuple[str, ...] = ()
     eval_mode: bool = False
     dtype: str | None = None
+    backward: bool = False
+    require_kernels: bool = False
+    anew: bool = False
+    """Judge even what this machine has judged before."""
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()
@@ -92,6 +97,18 @@ class Row:
             "worst_error": v.worst_error,
             "num_checks": v.num_checks,
             "shapes": list(v.shapes),
+            "families": list(v.families),
+            "skipped": v.skipped,
+            "weights": v.weights,
+            "health": list(v.health),
+            "contract": v.contract,
+            "isolation": v.isolation,
+            "coverage": v.coverage,
+            "compiled": v.compiled,
+            "regime": t.regime if t else None,
+            "charged_ms": t.charged_ms if t else None,
+            "claim": t.claim.model_dump(mode="json") if t and t.claim else None,
+            "cached": v.cached,
             "untimed_reason": v.untimed_reason,
             "machine": v.machine,
             "seconds": v.seconds,
@@ -134,8 +151,12 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             for i in missing:
                 yield loaded[request.jobs[i].reference, placed[i][1]], placed[i][0]
 
-        pool = Pool(_workers(request, len(missing)), config)
-        for position, verdict in pool.map(work(), tier=request.tier, baselines=request.baselines):
+        pool = Pool(_workers(request, len(missing)), config, None if request.anew else Remembered())
+        found = pool.map(
+            work(), tier=request.tier, baselines=request.baselines, backward=request.backward,
+            require_kernels=request.require_kernels,
+        )
+        for position, verdict in found:
             i = missing[position]
             rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
             run.append(
@@ -227,7 +248,7 @@ def _check(request: Request) -> None:
             f"unknown backend: `{request.backend}`", f"choose auto, {', '.join(sorted(backends.BACKENDS))}"
         )
     if unknown := [name for name in request.baselines if name not in BASELINES]:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile; eager is always timed")
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}; eager is always timed")
     if request.backend != "auto":
         backends.require(request.backend)
         if request.backend == "cuda" and request.device == "cpu":
@@ -293,5 +314,5 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> st
         *request.inputs,
         "init",
         *request.init,
-        f"{request.eval_mode} {request.dtype}",
+        f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels}",
     )

@@ -7,13 +7,19 @@ import socket
 import threading
 from typing import Any
 
-from dvk.sandbox.wire import Frames, encode
+from dvk.sandbox.wire import Frames, encode, pull
 
 
 class Channel:
-    """Requests in, answers out; blocking, and only for the process that was given it."""
+    """Requests in, answers out; blocking, and only for the process that was given it.
 
-    def __init__(self, connection: socket.socket):
+    Attributes:
+        descriptors: what the parent passed, in its order: those given to `Session(descriptors=…)`, then those of each
+            request received so far. Closed on exec; this process owns and closes them.
+    """
+
+    def __init__(self, connection: socket.socket, descriptors: list[int]):
+        self.descriptors = descriptors
         self._connection = connection
         self._frames = Frames()
         self._owner = os.getpid()
@@ -23,10 +29,8 @@ class Channel:
         """The next request; None when the parent closed."""
         self._only_owner()
         while (value := self._frames.next()) is None:
-            data = self._connection.recv(1 << 16)
-            if not data:
+            if not pull(self._connection, self._frames, self.descriptors):
                 return None
-            self._frames.feed(data)
         return value
 
     def send(self, value: dict[str, Any]) -> None:

@@ -16,18 +16,29 @@ import tempfile
 import traceback
 from typing import Any
 
-from dvk.sandbox import proctree
+from dvk.sandbox import isolate, proctree
 from dvk.sandbox.channel import Channel
 
 USER_WIDE_FACTOR = 16
 """RLIMIT_NPROC counts all of a user's tasks, other sessions' too, so it can only be a coarse backstop for bombs."""
 
 
-def main(request: dict[str, Any], warden: int, protocol: int, log: int) -> int:
-    """Run the session's target; the exit code."""
+def main(
+    request: dict[str, Any], warden: int, protocol: int, log: int, descriptors: list[int], layers: tuple[str, ...]
+) -> int:
+    """Run the session's target; the exit code.
+
+    Args:
+        request: as `launcher.Launcher.spawn` takes it.
+        warden: the parent's process id.
+        protocol: descriptor for the channel.
+        log: descriptor for stdout and stderr.
+        descriptors: the caller's, for the channel.
+        layers: the namespaces this process is in already.
+    """
     os.setsid()
     proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != warden:
+    if os.getppid() != (0 if "pid" in layers else warden):  # 0: a parent outside the namespace
         return 1
     _connect(log)
     _limit(request)
@@ -40,10 +51,14 @@ def main(request: dict[str, Any], warden: int, protocol: int, log: int) -> int:
     tempfile.tempdir = None
     os.chdir(request["cwd"])
     faulthandler.enable()
+    channel = Channel(socket.socket(fileno=protocol), descriptors)
+    if request["isolate"] != "none":
+        reached = isolate.enter(request["isolate"], request["home"], request["cwd"], request["environ"], layers)
+        channel.send({"isolation": reached})
     module, _, name = request["target"].partition(":")
     code = 1
     try:
-        getattr(importlib.import_module(module), name)(Channel(socket.socket(fileno=protocol)))
+        getattr(importlib.import_module(module), name)(channel)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dvk.sandbox import child, pidscgroup, proctree, wire
+from dvk.sandbox import child, isolate, pidscgroup, proctree, wire
 
 WARDEN = """
 import sys, types
@@ -23,37 +23,47 @@ warden.main(sys.argv[2])
 """Bare packages: the real `dvk.sandbox` imports pydantic, which a warden has no use for."""
 
 
-def become_warden(request: dict[str, Any], control: int, protocol: int) -> NoReturn:
+def become_warden(request: dict[str, Any], control: int, protocol: int, descriptors: list[int]) -> NoReturn:
     """Start the child as `request` says (see `launcher.Launcher.spawn`), then guard it; never returns.
 
     Args:
         request: what to run under which limits.
         control: descriptor of the warden's end of the control socket.
         protocol: descriptor of the child's end of the protocol socket.
+        descriptors: the caller's, for the child.
     """
     os.setsid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     log_read, log_write = os.pipe()
     own = os.getpid()
     group = pidscgroup.create(request["num_processes"])
+    around = isolate.surround(request["isolate"])
+    private = [control, log_read] if around.leash is None else [control, log_read, around.leash]
     pid = os.fork()
     if pid == 0:
-        _become_child(request, own, protocol, log_write, [control, log_read], group)
-    os.close(protocol)
-    os.close(log_write)
+        _become_child(request, own, protocol, log_write, descriptors, private, group, around.layers)
+    for descriptor in (protocol, log_write, *descriptors):
+        os.close(descriptor)
     with socket.socket(fileno=os.dup(control)) as end:
         end.sendall(wire.encode({"event": "started", "pid": pid, "warden": own}))
     order = {name: request[name] for name in ("home", "wall_s", "memory_bytes", "num_processes", "output_bytes")}
-    order |= {"pid": pid, "control": control, "log": log_read, "group": group}
+    order |= {"pid": pid, "control": control, "log": log_read, "group": group, "first": around.first, "leash": around.leash}
     order["inherited_bytes"] = proctree.anonymous_bytes(own)
-    for descriptor in (control, log_read):
+    for descriptor in private:
         os.set_inheritable(descriptor, True)
     package = str(Path(__file__).resolve().parent.parent)
     os.execv(sys.executable, [sys.executable, "-ISc", WARDEN, package, json.dumps(order)])
 
 
 def _become_child(
-    request: dict[str, Any], warden: int, protocol: int, log: int, private: list[int], group: str | None
+    request: dict[str, Any],
+    warden: int,
+    protocol: int,
+    log: int,
+    descriptors: list[int],
+    private: list[int],
+    group: str | None,
+    layers: tuple[str, ...],
 ) -> NoReturn:
     code = 1
     try:
@@ -63,6 +73,6 @@ def _become_child(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        code = child.main(request, warden, protocol, log)
+        code = child.main(request, warden, protocol, log, descriptors, layers)
     finally:
         os._exit(code)

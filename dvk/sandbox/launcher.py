@@ -9,7 +9,6 @@ parent's at the time of the spawn. At most `MAX_ZYGOTES` are kept; the one unuse
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import socket
 import subprocess
@@ -17,12 +16,13 @@ import sys
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dvk
 from dvk.errors import MachineError
+from dvk.sandbox import variables, wire
 
 MAX_ZYGOTES = 6
 START_S = 180.0
@@ -45,7 +45,7 @@ class Launcher:
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, root, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env={**os.environ, **overrides},
+            env={**variables.without_secrets(os.environ), **overrides},  # its memory is every child's
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -56,13 +56,16 @@ class Launcher:
         self._ready = False
         self._lock = threading.Lock()
 
-    def spawn(self, request: dict[str, Any], control: socket.socket, protocol: socket.socket) -> None:
+    def spawn(
+        self, request: dict[str, Any], control: socket.socket, protocol: socket.socket, descriptors: Sequence[int] = ()
+    ) -> None:
         """Ask for one session.
 
         Args:
-            request: target, environ, cwd, home, wall_s, memory_bytes, num_processes, output_bytes.
+            request: target, environ, cwd, home, isolate, wall_s, memory_bytes, num_processes, output_bytes.
             control: the warden's end.
             protocol: the child's end.
+            descriptors: the caller's, for the child.
 
         Raises:
             MachineError: the zygote did not start (torch is not importable, no memory, not Linux).
@@ -71,9 +74,7 @@ class Launcher:
         with self._lock:
             if not self._ready:
                 self._await()
-            line = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self._ours, [line], [control.fileno(), protocol.fileno()])
-            self._ours.sendall(line[sent:])
+            wire.send(self._ours, request, [control.fileno(), protocol.fileno(), *descriptors])
 
     def _await(self) -> None:
         self._ours.settimeout(START_S)

@@ -14,7 +14,7 @@ from collections import namedtuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -53,18 +53,22 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def usage(root: int, inherited_bytes: int, most_tasks: int) -> Usage:
-    """Memory and tasks of `root` and everything below it; cheap enough to poll.
+def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> Usage:
+    """Memory and tasks of everything below `root`; cheap enough to poll.
 
     Args:
         root: a process id.
-        inherited_bytes: what `root` shared with the zygote at its start, and so does every process forked from it that
+        child: one below it, forked from the zygote.
+        uncounted: process ids to leave out.
+        inherited_bytes: what `child` shared with the zygote at its start, and so does every process forked from it that
             did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for forks in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
     memory = tasks = 0
-    image = _image(root)
+    image = _image(child)
     for pid in _walk(root):
+        if pid in uncounted:
+            continue
         try:
             with open(f"/proc/{pid}/status", "rb") as file:
                 text = file.read()
@@ -118,6 +122,25 @@ def kill_descendants(root: int, group: int | None = None, patience_s: float = 10
         if clean == 0:
             time.sleep(0.002)
     return False
+
+
+def kill_all_but(root: int, child: int, spared: Container[int], patience_s: float = 2.0) -> int:
+    """Kill what is below `root` except `child` and `spared`, `child` being stopped meanwhile; how many were found alive."""
+    deadline = time.monotonic() + patience_s
+    killed: set[int] = set()
+    clean = 0
+    signal_all([child], signal.SIGSTOP)
+    try:
+        while clean < 2 and time.monotonic() < deadline:
+            found = [pid for pid in descendants(root) if pid != child and pid not in spared and _state(pid) not in "ZX"]
+            signal_all(found, signal.SIGKILL)
+            killed |= set(found)
+            clean = clean + 1 if not found and _state(child) in "TtZX" else 0
+            if clean == 0:
+                time.sleep(0.001)
+    finally:
+        signal_all([child], signal.SIGCONT)
+    return len(killed)
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
@@ -176,6 +199,15 @@ def _image(pid: int) -> bytes:
             return file.read().rpartition(b")")[2].split()[25]
     except (OSError, IndexError):
         return b""
+
+
+def _state(pid: int) -> str:
+    """One letter as in proc(5); X when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "X"
 
 
 def _parent(pid: str) -> int | None:

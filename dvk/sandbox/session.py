@@ -9,7 +9,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +17,10 @@ from typing import Any
 
 from dvk.config import Limits
 from dvk.errors import MachineError
-from dvk.sandbox import launcher, wire
+from dvk.sandbox import launcher, variables, wire
+from dvk.sandbox.isolate import Kind, confirmed
 
+START_S = 60.0
 GRACE_S = 15.0
 """How long a warden may take to kill a tree and report before it is itself killed."""
 
@@ -46,22 +48,43 @@ class Session:
     Args:
         target: `package.module:function`, called in the child as `function(channel)`.
         limits: wall clock of the whole session, memory, processes, kept output.
-        env: environment variables on top of this process's.
+        env: environment variables on top of this process's, there before torch and triton are imported: each distinct
+            set costs a zygote of its own (seconds, hundreds of megabytes).
+        late_env: environment variables set in the child only, after `env`; no use for what is read at import.
+        descriptors: open files for the child, found in its `channel.descriptors`; they stay open here.
+        isolate: "none" for code that is trusted; "cpu" or "cuda" shuts off what a candidate could cheat or harm with,
+            as far as this machine grants (`isolation` says how far).
         cwd: the child's working folder; a temporary one, removed at the end, if None.
 
     Raises:
         MachineError: no sandbox process can be started here.
     """
 
-    def __init__(self, target: str, limits: Limits, *, env: Mapping[str, str] | None = None, cwd: Path | None = None):
+    pid: int
+    """The child's process id as this process sees it (in a namespace of its own, it sees another)."""
+
+    def __init__(
+        self,
+        target: str,
+        limits: Limits,
+        *,
+        env: Mapping[str, str] | None = None,
+        late_env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        descriptors: Sequence[int] = (),
+        isolate: Kind = "none",
+    ):
         self._death: Death | None = None
         self._frames, self._events = wire.Frames(), wire.Frames()
         self._home = tempfile.mkdtemp(prefix="dvk-")
         self._warden = 0
+        self._isolation: str | None = "none" if isolate == "none" else None
         overrides = dict(env or {})
+        environ = {**os.environ} if isolate == "none" else variables.isolated(os.environ, self._home)
         request = {
             "target": target,
-            "environ": {**os.environ, **overrides},
+            "environ": {**environ, **overrides, **(late_env or {})},
+            "isolate": isolate,
             "home": self._home,
             "cwd": str(cwd.resolve()) if cwd else self._home,
             "wall_s": limits.wall_s,
@@ -70,23 +93,23 @@ class Session:
             "output_bytes": limits.output_bytes,
         }
         try:
-            self._open(request, overrides)
+            self._open(request, overrides, descriptors)
         except BaseException:
             shutil.rmtree(self._home, ignore_errors=True)
             raise
 
-    def _open(self, request: dict[str, Any], overrides: dict[str, str]) -> None:
+    def _open(self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]) -> None:
         for attempt in range(3):
             zygote = launcher.launcher(overrides)
             self._protocol, theirs = socket.socketpair()
             self._control, wardens = socket.socketpair()
             try:
-                zygote.spawn(request, wardens, theirs)
+                zygote.spawn(request, wardens, theirs, descriptors)
                 theirs.close()
                 wardens.close()
                 started = self._event(time.monotonic() + 60)
                 if started and started.get("event") == "started":
-                    self.pid: int = started["pid"]
+                    self.pid = started["pid"]
                     self._warden = int(started["warden"])
                     return
             except OSError:
@@ -101,13 +124,31 @@ class Session:
             launcher.discard(overrides, zygote)
         raise MachineError("cannot start a sandbox process", "free memory or processes on this machine and try again")
 
-    def send(self, request: dict[str, Any]) -> None:
-        """Send one JSON object; nothing happens when the child is gone (`receive` says so)."""
+    @property
+    def isolation(self) -> str:
+        """What shuts the child in, as `user+net+landlock7+seccomp`; `none`; empty when it died before it could say.
+
+        The child says it before any code of the target is imported. Waits until then.
+        """
+        deadline = time.monotonic() + START_S
+        while self._isolation is None and self._death is None:
+            ready, _, _ = select.select([self._protocol], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready or not _pull(self._protocol, self._frames):
+                break
+            self._hear_isolation()
+        return self._isolation or ""
+
+    def _hear_isolation(self) -> None:
+        if self._isolation is None and (value := self._frames.next()) is not None:
+            self._isolation = confirmed(str(value.get("isolation")), self.pid)
+
+    def send(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send one JSON object with open files; nothing happens when the child is gone (`receive` says so)."""
         if self._death is not None:
             return
         try:
             self._protocol.settimeout(60)
-            self._protocol.sendall(wire.encode(request))
+            wire.send(self._protocol, request, descriptors)
         except OSError:
             pass
         finally:
@@ -115,12 +156,17 @@ class Session:
 
     def receive(self, timeout_s: float) -> Message | Death:
         """The child's next message; after `timeout_s` seconds the child is killed and Death("timeout") returned."""
+        return self.wait(timeout_s) or self._kill("timeout")
+
+    def wait(self, timeout_s: float) -> Message | Death | None:
+        """The child's next message; None when there is none within `timeout_s` seconds."""
         if self._death is not None:
             return self._death
         deadline = time.monotonic() + timeout_s
         protocol_open = True
         while True:
             try:
+                self._hear_isolation()
                 if (value := self._frames.next()) is not None:
                     return Message(value)
                 if (event := self._events.next()) is not None and event.get("event") == "death":
@@ -133,7 +179,7 @@ class Session:
             ends = [self._control] + ([self._protocol] if protocol_open else [])
             ready, _, _ = select.select(ends, [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                return self._kill("timeout")
+                return None
             if self._protocol in ready:
                 protocol_open = _pull(self._protocol, self._frames)
             if self._control in ready and not _pull(self._control, self._events):
@@ -141,17 +187,31 @@ class Session:
 
     def log(self) -> str:
         """What the child printed since the last call (its kept tail); empty when it is gone."""
+        event = self._order("log")
+        return str(event["log"]) if event else ""
+
+    def settle(self) -> int:
+        """Kill everything that the child has started, but not the child; how many processes that were.
+
+        The child is stopped meanwhile, so nothing slips through; what it starts afterwards is left alone. 0 when it
+        is gone.
+        """
+        event = self._order("settle")
+        return int(event["killed"]) if event else 0
+
+    def _order(self, order: str) -> dict[str, Any] | None:
+        """The warden's answer; None when it has none to give, because the child has ended."""
         if self._death is not None:
-            return ""
+            return None
         try:
-            self._control.sendall(wire.encode({"order": "log"}))
+            self._control.sendall(wire.encode({"order": order}))
         except OSError:
-            return ""
+            return None
         event = self._event(time.monotonic() + GRACE_S)
-        if event is None or event.get("event") == "log":
-            return str(event["log"]) if event else ""
-        self._events.feed(wire.encode(event))  # it died meanwhile; `receive` says so
-        return ""
+        if event is not None and event.get("event") == "death":
+            self._events.feed(wire.encode(event))  # `receive` says so
+            return None
+        return event
 
     def close(self) -> str:
         """Kill the whole tree, reap it, and return the log; may be called again."""
@@ -233,9 +293,10 @@ def call(
     limits: Limits,
     *,
     env: Mapping[str, str] | None = None,
+    late_env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Message | Death:
     """One request, one answer, closed; waits at most `limits.wall_s`."""
-    with Session(target, limits, env=env, cwd=cwd) as session:
+    with Session(target, limits, env=env, late_env=late_env, cwd=cwd) as session:
         session.send(request)
         return session.receive(limits.wall_s)

@@ -36,7 +36,8 @@ def main(text: str) -> None:
 
     Args:
         text: JSON with pid (the child), control and log (descriptors), home, wall_s, memory_bytes, num_processes,
-            output_bytes, inherited_bytes, group (control group's path or null).
+            output_bytes, inherited_bytes, group (control group's path or null), first (a process id namespace's first
+            process or null), leash (the descriptor whose closing ends that or null).
     """
     request = json.loads(text)
     wake, waker = os.pipe()
@@ -56,6 +57,9 @@ class _Watch:
         self.log_descriptor: int = request["log"]
         self.home: str = request["home"]
         self.group: str | None = request["group"]
+        self.first: int | None = request["first"]
+        self.leash: int | None = request["leash"]
+        self.uncounted = {os.getpid(), self.first}
         self.inherited_bytes: int = request["inherited_bytes"]
         self.memory_bytes: int = request["memory_bytes"]
         self.num_processes: int = request["num_processes"]
@@ -101,7 +105,7 @@ class _Watch:
         self._end(reason)
 
     def _count(self) -> tuple[str | None, float]:
-        used = proctree.usage(self.pid, self.inherited_bytes, self.num_processes)
+        used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
         if used.num_tasks > self.num_processes or (self.group is not None and pidscgroup.refused(self.group)):
             return "processes", 0.0
         if used.memory_bytes > self.memory_bytes:
@@ -128,6 +132,9 @@ class _Watch:
                     pass
                 self._tell({"event": "log", "log": self._text()})
                 self.log.clear()
+            if order["order"] == "settle":
+                killed = proctree.kill_all_but(os.getpid(), self.pid, self.uncounted)
+                self._tell({"event": "settled", "killed": killed})
         return None
 
     def _read_log(self) -> bool:
@@ -172,6 +179,8 @@ class _Watch:
         return f"exit {os.WEXITSTATUS(status)}"
 
     def _end(self, reason: str) -> None:
+        if self.leash is not None:
+            os.close(self.leash)
         proctree.kill_descendants(os.getpid(), group=self.pid)
         # All writers are dead, so what is left in the pipe is bounded by its capacity.
         while self.log_open and self._read_log():

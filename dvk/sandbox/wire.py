@@ -1,20 +1,27 @@
-"""JSON objects over a Unix socket: four bytes of length, then UTF-8 text.
+"""JSON objects over a Unix socket: four bytes of length, then UTF-8 text; descriptors travel with a frame's first byte.
 
 Both directions, parent ↔ child (the protocol) and parent ↔ warden ↔ zygote (control). It trusts
-nobody: an oversized or unreadable frame is a `Garbled`, never another exception.
+nobody: an oversized or unreadable frame is a `Garbled`, never another exception. Who does not ask
+for descriptors (`send` and `pull` do) is given none: the kernel drops those sent to a plain recv.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import struct
+from array import array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 MAX_FRAME_BYTES = 256 << 20
 """Larger frames are refused; the largest honest ones carry sources, a few megabytes at most."""
+
+MAX_DESCRIPTORS = 250
+"""With one message; Linux takes 253."""
 
 
 class Garbled(Exception):
@@ -36,6 +43,12 @@ class Frames:
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
         self._buffer += data
+
+    def missing(self) -> int:
+        """Bytes to read next so as not to read beyond the frame in progress: first of its length, then of its body."""
+        if len(self._buffer) < 4:
+            return 4 - len(self._buffer)
+        return int(4 + struct.unpack_from("<I", self._buffer)[0] - len(self._buffer))
 
     def next(self) -> dict[str, Any] | None:
         """The next complete object, or None when more bytes are needed.
@@ -59,3 +72,32 @@ class Frames:
         if not isinstance(value, dict):
             raise Garbled("not an object")
         return value
+
+
+def send(end: socket.socket, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send one frame whole, `descriptors` (at most MAX_DESCRIPTORS; they stay open here) attached.
+
+    Raises:
+        OSError: the other end is gone, or a descriptor is not open.
+        ValueError: too many descriptors.
+    """
+    if len(descriptors) > MAX_DESCRIPTORS:
+        raise ValueError(f"{len(descriptors)} descriptors do not fit in one message (at most {MAX_DESCRIPTORS})")
+    data = encode(value)
+    sent = socket.send_fds(end, [data], list(descriptors)) if descriptors else 0
+    end.sendall(data[sent:] if sent else data)
+
+
+def pull(end: socket.socket, frames: Frames, descriptors: list[int], most: int = 1 << 16) -> bool:
+    """Read what is there, up to `most` bytes, into `frames`; append received descriptors, closed on exec.
+
+    False when the other end is closed.
+    """
+    # Not socket.recv_fds: it ignores its flags.
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
+    data, control, _, _ = end.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors += array("i", content)
+    frames.feed(data)
+    return bool(data)

@@ -2,8 +2,8 @@
 
 It imports torch once, runs no tensor operation and opens no GPU: a child forked after a tensor
 operation can hang in torch's thread pool, and a CUDA context does not survive a fork. For each
-request on its control socket (with two descriptors: the warden's control end, the child's protocol
-end) it forks a warden. It is a subreaper: what a killed warden leaves behind lands here and dies.
+request on its control socket (with descriptors: the warden's control end, the child's protocol end,
+then the caller's) it forks a warden. It is a subreaper: what a killed warden leaves behind lands here and dies.
 It ends when the parent's end of its socket closes.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import select
 import signal
@@ -21,7 +20,7 @@ import time
 import warnings
 from typing import Any
 
-from dvk.sandbox import fork, proctree
+from dvk.sandbox import fork, isolate, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
@@ -53,23 +52,23 @@ def main(descriptor: int) -> None:
             os.read(wake, 4096)
             _bury(wardens)
         if control in ready:
-            message, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 2)
-            if not message:
+            descriptors: list[int] = []
+            request = _request(control, descriptors)
+            if request is None:
                 break
-            _spawn(_complete(control, message), descriptors, wardens, [control.fileno(), wake, waker])
+            _spawn(request, descriptors, wardens, [control.fileno(), wake, waker])
     # The wardens saw the same parent go and are ending their sessions; whatever is left ends here.
     _bury(wardens, wait_s=15.0)
     proctree.kill_descendants(os.getpid())
 
 
-def _complete(control: socket.socket, message: bytes) -> dict[str, Any]:
-    while not message.endswith(b"\n"):
-        more = control.recv(1 << 20)
-        if not more:
-            raise EOFError("the parent went away in the middle of a request")
-        message += more
-    request: dict[str, Any] = json.loads(message)
-    return request
+def _request(control: socket.socket, descriptors: list[int]) -> dict[str, Any] | None:
+    """One frame and not a byte more, since the next one's descriptors must arrive with it; None at the end."""
+    frames = wire.Frames()
+    while (value := frames.next()) is None:
+        if not wire.pull(control, frames, descriptors, frames.missing()):
+            return None
+    return value
 
 
 def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], private: list[int]) -> None:
@@ -79,6 +78,7 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
             importlib.import_module(module)  # ours: imports and definitions only, so worth sharing
         except Exception:  # noqa: BLE001 - the child imports it again and reports
             pass
+    isolate.warm(request["isolate"], request["home"], request["cwd"], request["environ"])
     pid = os.fork()
     if pid:
         wardens.add(pid)
@@ -90,7 +90,7 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        fork.become_warden(request, *descriptors)
+        fork.become_warden(request, descriptors[0], descriptors[1], descriptors[2:])
     finally:
         os._exit(1)
 

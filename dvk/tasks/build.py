@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from dvk.errors import TaskError
-from dvk.records import Task
+from dvk.records import ShapeVariant, Task
 from dvk.tasks import draw, entry
 from dvk.tasks.sourcefile import blame, execute, fault
 from dvk.tasks.specs import parse_init
@@ -62,16 +62,23 @@ class Built:
         self._variants = {variant.name: variant for variant in task.shape_variants}
         self.variants: tuple[str, ...] = ("native", *self._variants)
 
-    def inputs(self, seed: int, variant: str = "native") -> tuple[list[Any], dict[str, Any]]:
+    def inputs(self, seed: int, variant: str | ShapeVariant = "native") -> tuple[list[Any], dict[str, Any]]:
         """Fresh args and kwargs of one call, on the task's device and dtype; equal seeds, equal values.
+
+        `variant` is one of `variants`, or a size of the caller's own, which the reference need not accept.
 
         Raises:
             TaskError: get_inputs() failed.
             KeyError: no such variant.
         """
-        args, kwargs = draw.guarded(self._drawer, seed, None if variant == "native" else self._variants[variant])
+        args, kwargs = draw.guarded(self._drawer, seed, self._shape(variant))
         self._call = [None] * len(args), dict.fromkeys(kwargs)
         return args, kwargs
+
+    def _shape(self, variant: str | ShapeVariant) -> ShapeVariant | None:
+        if isinstance(variant, ShapeVariant):
+            return variant
+        return None if variant == "native" else self._variants[variant]
 
     def check_call(self, call: Callable[..., Any], what: str) -> None:
         """Refuse a `call` whose signature cannot take this task's inputs.
@@ -117,7 +124,7 @@ def build(task: Task, seed: int = 0) -> Built:
         if getattr(model.forward, "__func__", None) is nn.Module.forward:
             raise TaskError(f"`{task.entry}` has no forward", "define forward(self, …) in the class, with its inputs")
         built = Built(task, module, model, place)
-        _initialise_lazy(model, built)
+        _initialise_lazy(model, lambda: built.inputs(0))
         return built
     raise AssertionError("unreachable")
 
@@ -132,8 +139,31 @@ def build_candidate(source: str, task: Task, built: Built, seed: int = 0) -> nn.
         CandidateError: not Python, raises on import, no ModelNew, its constructor raises, or its forward
             does not take the inputs.
     """
-    module = _run_candidate(source)
-    constructor = getattr(module, CANDIDATE, None)
+    model = construct_candidate(source, task, built.module, built.inputs(seed), on_device=built.constructed_on_device,
+                                training=built.model.training, seed=seed)
+    if same_weights(model, built.model):
+        model.load_state_dict(built.model.state_dict())
+    return model
+
+
+def construct_candidate(source: str, task: Task, module: ModuleType, call: draw.Call, *, on_device: bool, training: bool,
+                        seed: int = 0) -> nn.Module:
+    """`ModelNew` of `source` with the weights its own constructor gives it.
+
+    Args:
+        source: the candidate's text.
+        task: what it competes for.
+        module: the executed file of the task; its get_init_inputs() gives the constructor's arguments.
+        call: example args and kwargs that forward has to take.
+        on_device: the reference was constructed under `torch.device(task.device)`.
+        training: the reference's mode.
+        seed: all generators' while it is constructed.
+
+    Raises:
+        CandidateError: see `build_candidate`.
+    """
+    defined = _run_candidate(source)
+    constructor = getattr(defined, CANDIDATE, None)
     if not (inspect.isclass(constructor) and issubclass(constructor, nn.Module)):
         what = "defines no" if constructor is None else "has something that is not an nn.Module class as"
         raise CandidateError("static", f"the candidate {what} `{CANDIDATE}`", "rejected")
@@ -142,17 +172,15 @@ def build_candidate(source: str, task: Task, built: Built, seed: int = 0) -> nn.
             with seeded(seed):
                 model = _placed(constructor(), task)
         else:
-            model = _construct(constructor, task, built.module, seed, built.constructed_on_device)
-        _initialise_lazy(model, built)
-        if not built.model.training:
+            model = _construct(constructor, task, module, seed, on_device)
+        _initialise_lazy(model, lambda: call)
+        if not training:
             model.eval()
-        if same_weights(model, built.model):
-            model.load_state_dict(built.model.state_dict())
     except (Exception, SystemExit) as error:  # a candidate may raise anything
         message = f"{CANDIDATE}() could not be constructed: {blame(error)}"
         raise CandidateError("compile", message, "launch_error") from error
     try:
-        built.check_call(model.forward, f"{CANDIDATE}.forward")
+        entry.check_call(model.forward, *call, f"{CANDIDATE}.forward")
     except TypeError as error:
         raise CandidateError("static", str(error), "rejected") from None
     return model
@@ -240,11 +268,11 @@ def _init_arguments(task: Task, module: ModuleType) -> tuple[list[Any], dict[str
     return map_tensors(lambda tensor: tensor.to(torch.device(task.device)), (args, kwargs))
 
 
-def _initialise_lazy(model: nn.Module, built: Built) -> None:
+def _initialise_lazy(model: nn.Module, call: Callable[[], draw.Call]) -> None:
     """Give nn.Lazy* modules their shapes: they take them from the first call."""
     if not any(nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
         return
-    args, kwargs = built.inputs(0)
+    args, kwargs = call()
     try:
         with torch.no_grad(), seeded(0):
             model(*args, **kwargs)

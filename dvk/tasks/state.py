@@ -22,16 +22,21 @@ def seeded(seed: int) -> Iterator[None]:
     numpy_state = numpy.random.get_state() if numpy else None
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy:
-            numpy.random.seed(seed % 2**32)
+        reseed(seed)
         try:
             yield
         finally:
             random.setstate(python_state)
             if numpy:
                 numpy.random.set_state(numpy_state)
+
+
+def reseed(seed: int) -> None:
+    """Seed torch, `random` and numpy for good."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
 
 
 def generators() -> list[Any]:

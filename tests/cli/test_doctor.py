@@ -37,7 +37,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_facts(report: dict[str, Any]) -> None:
     assert report["machine"]["fingerprint"] == machine.fingerprint()
     assert report["machine"]["packages"]["torch"] == machine.version("torch")
-    assert 0.5 < report["machine"]["copy_gbps"] < 10_000
+    assert 0.5 < report["machine"]["copy_gbps"] < 10_000 and 0.5 < report["machine"]["read_gbps"] < 10_000
+    assert 1 < report["machine"]["gflops"]["fp32"] < 1e6 and 0 < report["machine"]["launch_us"] < 1000
     assert set(report["backends"]) == {"cpp", "triton", "cuda"}
     for answer in report["backends"].values():
         assert answer["works"] is (answer["error"] is None)
@@ -67,13 +68,16 @@ def test_without_a_gpu_it_says_so(report: dict[str, Any]) -> None:
 @pytest.mark.gpu
 def test_with_a_gpu_it_measures(report: dict[str, Any]) -> None:
     assert report["cuda"]["works"] and report["cuda"]["gpus"][0]["name"] == machine.gpu_names()[0]
-    assert 50 < report["cuda"]["copy_gbps"] < 50_000
+    assert 50 < report["cuda"]["copy_gbps"] < 50_000 and 50 < report["cuda"]["read_gbps"] < 50_000
+    rates = report["cuda"]["gflops"]
+    assert 1000 < rates["fp32"] < rates["bf16"] < 1e8 and 0.5 < report["cuda"]["launch_us"] <= report["cuda"]["sync_us"]
     assert report["triton"]["gpu"]["works"] and report["driver"]
 
 
 def test_measurements_are_kept_and_the_library_is_not_built(report: dict[str, Any]) -> None:
     kept = json.loads((report["test_home"] / "machine.json").read_text())
-    assert kept[machine.fingerprint()]["copy_gbps"] == report["machine"]["copy_gbps"]
+    facts = kept[machine.fingerprint()]
+    assert facts["copy_gbps"] == report["machine"]["copy_gbps"] and facts["gflops"] == report["machine"]["gflops"]
     assert not report["library"]["exists"] and not (report["test_home"] / "skills.db").exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
-QUICK = ("--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1", "--set", "judge.warmup_s=0")
+QUICK = ("--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1")
 
 
 def dvk(

@@ -22,9 +22,7 @@ QUICK = Config.model_validate(
             "search_s": 0.05,
             "claim_s": 0.4,
             "claim_pairs": 20,
-            "warmup_s": 0.0,
             "num_seeds": 2,
-            "num_bootstrap": 200,
         },
     }
 )

@@ -37,7 +37,7 @@ def test_triton_is_compiled_checked_and_timed(quick):
 
 def test_a_broken_context_ends_one_candidate_only(quick):
     names = ["good/triton_affine", "evil/triton_out_of_bounds", "good/triton_affine"]
-    verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick, share_process=True)
+    verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick)
     assert [v.status.value for v in verdicts] == ["ok", "launch_error", "ok"], [v.error for v in verdicts]
 
 

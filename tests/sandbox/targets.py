@@ -31,6 +31,13 @@ def environment(channel):
     channel.send({name: os.environ.get(name) for name in request["names"]})
 
 
+def descriptors(channel):
+    """Says what can be read from each descriptor, and whether an exec would inherit it."""
+    while channel.receive() is not None:
+        texts = [os.pread(descriptor, 100, 0).decode() for descriptor in channel.descriptors]
+        channel.send({"texts": texts, "inherited": [os.get_inheritable(number) for number in channel.descriptors]})
+
+
 def segfault(channel):
     print("about to crash", flush=True)
     ctypes.string_at(0)
@@ -77,6 +84,12 @@ def memory_of_a_grandchild(channel):
     channel.send({"survived": True})
 
 
+def orphans_memory(channel):
+    hoard = "a = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"
+    subprocess.run([sys.executable, "-ISc", f"import os\nif os.fork() == 0:\n    os.setsid()\n    exec({hoard!r})"])
+    channel.receive()
+
+
 def flood(channel):
     line = b"y" * 65536
     for _ in range(2000):
@@ -103,6 +116,18 @@ def daemon(channel):
                 time.sleep(1)
         os._exit(0)
     channel.send({"daemon": int(os.read(read, 32))})
+    channel.receive()
+
+
+def hydra(channel):
+    """A few descendants that each replace themselves all the time."""
+    for _ in range(5):
+        if os.fork() == 0:
+            while True:
+                if os.fork():
+                    os._exit(0)
+                os.setsid()
+    channel.send({"running": True})
     channel.receive()
 
 

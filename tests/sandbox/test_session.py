@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session, call
+from dvk.sandbox import Death, Message, Session, call, launcher
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +74,32 @@ def test_environment_is_the_parents_with_overrides(monkeypatch):
         target("environment"), {"names": ["DVK_TEST_LATE", "DVK_TEST_OWN"]}, LIMITS, env={"DVK_TEST_OWN": "1"}
     )
     assert answer == Message({"DVK_TEST_LATE": "set after the zygote started", "DVK_TEST_OWN": "1"})
+
+
+def test_late_environment_costs_no_zygote():
+    call(target("tensor"), {}, LIMITS)
+    before = len(launcher._launchers)
+    answer = call(target("environment"), {"names": ["DVK_TEST_OWN"]}, LIMITS, late_env={"DVK_TEST_OWN": "2"})
+    assert answer == Message({"DVK_TEST_OWN": "2"})
+    assert len(launcher._launchers) == before
+
+
+def test_descriptors_arrive_in_order():
+    files = []
+    for number in range(102):
+        files.append(os.memfd_create(f"file{number}"))
+        os.write(files[-1], str(number).encode())
+    open_before = len(os.listdir("/proc/self/fd"))
+    with Session(target("descriptors"), LIMITS, descriptors=files[:2]) as session:
+        expected = ["0", "1"]
+        for start, stop, bulk in ((2, 3, ""), (3, 3, ""), (3, 102, "x" * 3_000_000)):
+            session.send({"bulk": bulk}, files[start:stop])
+            expected += map(str, range(start, stop))
+            answer = session.receive(10)
+            assert answer == Message({"texts": expected, "inherited": [False] * stop})
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    for file in files:
+        os.close(file)
 
 
 def test_given_working_folder_stays(tmp_path):
@@ -154,6 +180,72 @@ def test_daemons_in_their_own_session_die_too():
     assert gone(answer.value["daemon"])
 
 
+@pytest.mark.parametrize("kind", ["none", "cpu", "cuda"])
+def test_settling_leaves_the_child_alone(kind):
+    with Session("tests.sandbox.isolated:does", LIMITS, isolate=kind) as session:
+        assert session.settle() == 0
+        for deed in ("start_process", "start_orphan", "start_threads"):
+            session.send({"do": deed})
+            assert "result" in session.receive(10).value
+        before = {pid for pid in below(session._warden) if not ended(pid)}
+        assert session.pid in before
+        assert session.settle() == 2
+        after = {pid for pid in below(session._warden) if not ended(pid)}
+        assert len(before - after) == 2 and session.pid in after
+        session.send({"do": "start_threads"})
+        assert session.receive(10) == Message({"result": 3})  # its threads live on
+    assert session.settle() == 0
+
+
+def test_settling_ends_a_race():
+    """What forks on and on, each time in a session of its own, has nowhere to go."""
+    with Session(target("hydra"), LIMITS) as session:
+        assert session.receive(10) == Message({"running": True})
+        assert session.settle() > 0
+        time.sleep(0.2)
+        assert [pid for pid in below(session._warden) if not ended(pid)] == [session.pid]
+
+
+def below(root: int) -> list[int]:
+    """Process ids of the descendants, zombies included."""
+    done = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    parents = {int(pid): int(parent) for pid, parent in map(str.split, done.stdout.splitlines())}
+    found, queue = [], [root]
+    while queue:
+        children = [pid for pid, parent in parents.items() if parent == queue[0]]
+        found += children
+        queue = queue[1:] + children
+    return found
+
+
+def ended(pid: int) -> bool:
+    return gone(pid, within_s=0.001)
+
+
+@pytest.mark.parametrize("kind", ["none", "cpu", "cuda"])
+def test_fifty_sessions_leave_nothing(kind):
+    call(target("echo"), {}, LIMITS)  # the zygote
+    descriptors, homes, zygote = os.listdir("/proc/self/fd"), set(), 0
+    file = os.memfd_create("shared")
+    for number in range(50):
+        session = Session(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
+        zygote = parent_of(session._warden)
+        homes.add(session._home)
+        if number % 5 == 0:
+            session.send({"text": "hello"}, [file])
+            assert isinstance(session.receive(10), Message)
+        session.close()
+    os.close(file)
+    assert len(homes) == 50 and not any(map(os.path.exists, homes))
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+    assert below(zygote) == [] or all(ended(pid) for pid in below(zygote))
+    assert len(os.listdir(f"/proc/{zygote}/fd")) < 12
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_fork_does_not_answer_for_its_parent():
     with Session(target("forks_and_answers_twice"), LIMITS) as session:
         assert session.receive(10) == Message({"pid": session.pid})
@@ -193,7 +285,7 @@ def test_nothing_survives_kill_9_of_the_parent():
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert parent.stdout is not None
     *pids, home = parent.stdout.readline().split()
-    zygote = int(Path(f"/proc/{pids[3]}/stat").read_text().rpartition(")")[2].split()[1])
+    zygote = parent_of(int(pids[3]))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()

@@ -1,4 +1,8 @@
-"""CUDA C++ through `torch.utils.cpp_extension.load_inline`: needs a GPU, nvcc, a C++ compiler and ninja."""
+"""CUDA C++: device code through NVRTC, or whole extensions through `torch.utils.cpp_extension.load_inline`.
+
+Both need a GPU. NVRTC comes with torch's CUDA builds; `load_inline` needs nvcc, g++ and ninja as well, and is made
+faster by what `cuda_extension` sets up.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,22 @@ import os
 import shutil
 
 from dvk import machine
+from dvk.harness import nvrtc
 
 
 class Cuda:
-    """Kernels in CUDA C++ that nvcc compiles."""
+    """Kernels in CUDA C++ that NVRTC or nvcc compiles."""
 
     install = (
-        "use a machine with an NVIDIA GPU, and install the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++ and ninja"
+        "use a machine with an NVIDIA GPU and a CUDA build of torch, which brings NVRTC; "
+        "for load_inline, install the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++ and ninja as well"
     )
 
     def available(self) -> str | None:
         if not machine.gpu_names():
             return "no NVIDIA GPU is visible"
-        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-        if not (shutil.which("nvcc") or os.path.exists(os.path.join(home, "bin", "nvcc"))):
-            return "nvcc was not found: install the CUDA toolkit, or set CUDA_HOME"
-        if not (shutil.which(os.environ.get("CXX") or "g++")):
-            return "no C++ compiler was found: install g++, or set CXX"
+        if nvrtc.find() is None and compiler() is None:
+            return "neither NVRTC nor nvcc was found: pip install nvidia-cuda-nvrtc, or install the CUDA toolkit"
         return None
 
     def env(self, device: str) -> dict[str, str]:
@@ -30,3 +33,10 @@ class Cuda:
 
     def untimed(self, device: str) -> str | None:
         return None
+
+
+def compiler() -> str | None:
+    """nvcc's path, None where there is no toolkit."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    beside = os.path.join(home, "bin", "nvcc")
+    return shutil.which("nvcc") or (beside if os.path.exists(beside) else None)

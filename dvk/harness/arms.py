@@ -1,0 +1,58 @@
+"""What a candidate is timed against besides the eager reference: one function an arm, one line in the table.
+
+Each takes the reference module and a call's arguments (lent tensors whose addresses stay) and returns
+what to call instead, compiled and warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Arm = Callable[..., Any]
+
+
+def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+    """torch.compile as it comes."""
+    return _warm(torch.compile(model), args, kwargs)
+
+
+def max_autotune(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+    """torch.compile that measures its choices; without CUDA graphs, which are an arm of their own."""
+    return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs)
+
+
+def cuda_graph(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+    """The eager module captured once in a CUDA graph and replayed on the same addresses."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.no_grad(), torch.cuda.stream(side):
+        for _ in range(3):
+            model(*args, **kwargs)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        result = model(*args, **kwargs)
+
+    def replay(*_: Any, **__: Any) -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def _warm(call: Arm, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+    with torch.no_grad():
+        for _ in range(2):
+            call(*args, **kwargs)
+    return call
+
+
+ARMS: dict[str, Callable[[nn.Module, list[Any], dict[str, Any]], Arm]] = {
+    "compile": compiled,
+    "max-autotune": max_autotune,
+    "graph": cuda_graph,
+}

@@ -1,0 +1,234 @@
+"""The bench that arms take turns at: lent inputs at fixed addresses, fresh values for each call, flushed caches, one clock.
+
+A round gives every arm one call, in random order, on the same inputs in the same place; ratios are
+taken within a round, so what drifts hits all alike. Values are drawn by the referee and shown to a
+candidate's process once; every output it returns in a timed call is compared.
+
+A call's time is the runner's own (start to end, device synchronised), plus whatever the judge's
+clock saw around it beyond what the handshake costs the reference: see `peer` and `charges`. One call
+on an idle device, caches flushed: host and launch latency count, as for a user whose machine waits.
+
+Decided by measurement (2 cores): a byte over a socket takes 24 µs there and back, 65 µs after an
+idle pause, so the judge's own clock alone would drown calls under a millisecond; a spinning judge
+would take a core from a threaded kernel. Not covered: overlap of consecutive calls, hot caches.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+
+from dvk.config import Judge
+from dvk.harness import slots
+from dvk.harness.board import Board, Layout, layout_of
+from dvk.harness.cases import Case, Cases
+from dvk.harness.intervals import settled
+from dvk.harness.peer import Peer
+from dvk.records import Task
+
+WARM_ROUNDS = 2
+MIN_ROUNDS = 7
+MAX_FLUSH_BYTES = 256 << 20
+NUM_ALONE = 7
+
+OnOutput = Callable[[Case, list[torch.Tensor]], None]
+
+
+@dataclass
+class Samples:
+    """Milliseconds of each arm, an entry a round, and what the judge's clock saw around each call."""
+
+    ms: dict[str, list[float]] = field(default_factory=dict)
+    gaps_ms: dict[str, list[float]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Bench:
+    """Boards, weights and rounds of one referee.
+
+    Args:
+        task: what is timed.
+        cases: where inputs come from.
+        settings: limits of rounds and seconds.
+    """
+
+    def __init__(self, task: Task, cases: Cases, settings: Judge):
+        self.task, self.cases, self.settings = task, cases, settings
+        self.boards: dict[str, Board] = {}
+        self.native = cases.fresh(0)
+        self.board = self.board_for(self.native)
+        self._weights: dict[int, tuple[Board, list[str]]] = {}
+        self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
+
+    def board_for(self, case: Case) -> Board:
+        """The lent inputs of a case's shapes, holding its values."""
+        name = case.key.variant
+        if name not in self.boards:
+            self.boards[name] = Board([layout_of(t) for t in case.inputs], self.task.device)
+        board = self.boards[name]
+        board.put(case.inputs)
+        if self.task.device == "cuda":
+            torch.cuda.synchronize()
+        return board
+
+    def introduce(self, peer: Peer, source: str) -> None:
+        """Have a runner load its code, with the native inputs lent to it."""
+        built = self.cases.built
+        board = self.board_for(self.native)
+        call = slots.empty(self.native.args, self.native.kwargs)
+        peer.build(self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training)
+
+    def load(self, peer: Peer, number: int) -> bool:
+        """Give a runner the weight set `number`; whether it fits."""
+        if number not in self._weights:
+            state = {name: t.detach().contiguous() for name, t in self.cases.state(number).items() if isinstance(t, torch.Tensor)}
+            board = Board([layout_of(t) for t in state.values()], self.task.device)
+            board.put(list(state.values()))
+            if self.task.device == "cuda":
+                torch.cuda.synchronize()
+            self._weights[number] = board, list(state)
+        return peer.load(*self._weights[number])
+
+    def alone(self, reference: Peer) -> float:
+        """Median time of the reference while nothing else runs, in ms."""
+        samples = self.measure({"reference": reference}, rounds=NUM_ALONE, limit_s=self.settings.search_s, on_output=None)
+        return sorted(samples.ms["reference"])[len(samples.ms["reference"]) // 2]
+
+    def measure(
+        self,
+        arms: Mapping[str, Peer],
+        *,
+        rounds: int,
+        limit_s: float,
+        on_output: OnOutput | None,
+        early: bool = False,
+        width: float = 0.005,
+    ) -> Samples:
+        """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
+
+        Args:
+            arms: who takes turns; all have the native inputs lent and weights loaded.
+            rounds: enough.
+            limit_s: start no round after so many seconds, once there are enough.
+            on_output: called with each of the candidate's outputs.
+            early: stop as soon as the candidate's ratio to the reference is settled within `width`.
+
+        Raises:
+            Failed, Interfered, Gone: from the arm that did it; `on_output`'s own.
+        """
+        samples = Samples({name: [] for name in arms}, {name: [] for name in arms})
+        order = list(arms)
+        began = time.perf_counter()
+        for peer in arms.values():
+            peer.enter(self._outputs())
+        number = 0
+        while True:
+            done = number - WARM_ROUNDS
+            if done >= rounds or (done >= MIN_ROUNDS and time.perf_counter() - began > limit_s):
+                break
+            if early and done >= MIN_ROUNDS and done % MIN_ROUNDS == 0 and \
+                    settled(samples.ms["reference"], samples.ms["candidate"], width):
+                break
+            case = self.cases.fresh(number)
+            random.shuffle(order)
+            for name in order:
+                self.board.put(case.inputs)
+                self._flush()
+                take = name == "candidate" and on_output is not None
+                shot, leaves = arms[name].shoot(case.seed, take)
+                if number >= WARM_ROUNDS:
+                    samples.ms[name].append(max(shot.inner_ms, 1e-6))
+                    samples.gaps_ms[name].append(shot.gap_ms)
+                if take:
+                    assert on_output is not None
+                    on_output(case, leaves)
+            number += 1
+        for peer in arms.values():
+            peer.leave()
+        samples.seconds = time.perf_counter() - began
+        return samples
+
+
+    def duel(self, player: Peer, *, rounds: int, limit_s: float, on_output: OnOutput, width: float) -> Samples:
+        """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player."""
+        samples = Samples({"reference": [], "candidate": []}, {})
+        player.enter(self._outputs())
+        began, number = time.perf_counter(), 0
+        while (done := number - WARM_ROUNDS) < rounds:
+            mature = done >= MIN_ROUNDS
+            if mature and (time.perf_counter() - began > limit_s
+                           or done % MIN_ROUNDS == 0 and settled(samples.ms["reference"], samples.ms["candidate"], width)):
+                break
+            case = self.cases.fresh(number)
+            self.board.put(case.inputs)
+            torch.cuda.synchronize()
+            reference_ms, candidate_ms, leaves = player.duel()
+            if done >= 0:
+                samples.ms["reference"].append(max(reference_ms, 1e-6))
+                samples.ms["candidate"].append(max(candidate_ms, 1e-6))
+            on_output(case, leaves)
+            number += 1
+        player.leave()
+        samples.seconds = time.perf_counter() - began
+        return samples
+
+    def _outputs(self) -> list[Layout]:
+        return [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]
+
+
+class Flush:
+    """Evicts what the last call left in the caches.
+
+    A GPU's L2 is overwritten twice over; a CPU's caches are read through by one thread a core, each
+    its own part, unless the call itself is far larger. The threads block afterwards, where an OpenMP
+    team would spin for milliseconds into the call that is timed next.
+    """
+
+    def __init__(self, device: str, working_bytes: int):
+        self.cuda = device == "cuda"
+        self._parts: tuple[torch.Tensor, ...] = ()
+        if self.cuda:
+            size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
+            self._parts = (torch.empty(size // 4, dtype=torch.int32, device="cuda"),)
+        elif working_bytes < 4 * last_level_cache_bytes():
+            import os
+
+            cores = len(os.sched_getaffinity(0))
+            size = min(2 * last_level_cache_bytes(), MAX_FLUSH_BYTES)
+            self._parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)
+            self._threads = ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,))
+            self._gate = threading.Barrier(len(self._parts))
+
+    def __call__(self) -> None:
+        if self.cuda:
+            self._parts[0].zero_()
+            torch.cuda.synchronize()
+        elif self._parts:
+            list(self._threads.map(self._read, self._parts))
+
+    def _read(self, part: torch.Tensor) -> None:
+        self._gate.wait()  # so that each core takes a part
+        part.max()
+
+
+def last_level_cache_bytes() -> int:
+    """Size of this CPU's largest cache; 32 MiB where it is not told."""
+    largest = 0
+    for index in range(5):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
+        largest = max(largest, int(text.rstrip("KM")) * unit)
+    return largest or 32 << 20
+
+
+__all__ = ["Bench", "Flush", "Samples", "last_level_cache_bytes"]

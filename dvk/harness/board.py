@@ -1,0 +1,182 @@
+"""Tensors that the referee lends to runners: inputs, weights and (on a GPU) places to put outputs.
+
+On a CPU a memfd that each process maps, every tensor's end flush with its last page (to 64 bytes)
+and an unmapped page behind it: an access beyond the end faults at once. On a GPU a device allocation
+of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a page of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dvk.harness import memory
+
+Layout = dict[str, Any]
+"""One tensor's outside: dtype (no prefix), shape, strides; JSON."""
+
+ALIGNMENT = 64
+"""torch's own on CPUs; vector code of honest kernels counts on it."""
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The outside of a strided tensor."""
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
+
+
+def extent_of(layout: Layout) -> int:
+    """Elements from the first to the last one, gaps of the strides included."""
+    if 0 in layout["shape"]:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(layout["shape"], layout["strides"], strict=True))
+
+
+def bytes_of(layout: Layout) -> int:
+    """Bytes from the first to the last element."""
+    return extent_of(layout) * dtype_of(layout).itemsize
+
+
+def dtype_of(layout: Layout) -> torch.dtype:
+    """As torch has it."""
+    dtype: torch.dtype = getattr(torch, layout["dtype"])
+    return dtype
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Everything from a strided tensor's first to its last element, as one dimension."""
+    return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))
+
+
+class Board:
+    """Tensors in lent memory.
+
+    Attributes:
+        tensors: views on the lent memory, in the order of the layouts.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], device: str, lent: Any = None):
+        """The owner's end; `lent`, from `offer`, makes it a borrower's.
+
+        Raises:
+            OSError, RuntimeError: no memory, or it cannot be mapped here.
+        """
+        self.layouts = list(layouts)
+        self.device = device
+        sizes = [bytes_of(layout) for layout in layouts]
+        self._memory: _Shared | _Device = _Shared(sizes, lent) if device == "cpu" else _Device(sizes, lent)
+        self.tensors = [
+            torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout), device=device)
+            if size == 0
+            else self._memory.bytes(i, size).view(dtype_of(layout)).as_strided(tuple(layout["shape"]), tuple(layout["strides"]))
+            for i, (layout, size) in enumerate(zip(layouts, sizes, strict=True))
+        ]
+
+    def offer(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """What a borrower needs: a JSON object and descriptors to send with it."""
+        lent, descriptors = self._memory.offer()
+        return {"layouts": self.layouts, "device": self.device, "lent": lent}, descriptors
+
+    @classmethod
+    def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Board:
+        """The other end of `offer`; takes its descriptor from `descriptors`."""
+        return cls(offered["layouts"], offered["device"], descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"])
+
+    def put(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy values in, laid out alike."""
+        for place, tensor in zip(self.tensors, tensors, strict=True):
+            if place.numel():
+                flat(place).copy_(flat(tensor))
+
+    def poison(self) -> None:
+        """Fill with bytes that read as NaN, or as -1."""
+        for place in self.tensors:
+            if place.numel():
+                flat(place).view(torch.uint8).fill_(0xFF)
+
+    def holds(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Positions whose bits differ from `tensors`."""
+        return [
+            i
+            for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
+            if place.numel() and not torch.equal(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
+        ]
+
+    def close(self) -> None:
+        """Give the memory back; the tensors must not be used again."""
+        self.tensors.clear()
+        self._memory.close()
+
+
+class _Shared:
+    def __init__(self, sizes: Sequence[int], lent: int | None):
+        self._sizes = sizes
+        self._descriptor = memory.shared(sizes) if lent is None else lent
+        self._mapping = memory.Mapping(self._descriptor, sizes)
+
+    def bytes(self, number: int, size: int) -> torch.Tensor:
+        start = self._mapping.addresses[number] + memory.pages_of(size) - -(-size // ALIGNMENT) * ALIGNMENT
+        return torch.frombuffer((ctypes.c_char * size).from_address(start), dtype=torch.uint8)
+
+    def offer(self) -> tuple[Any, tuple[int, ...]]:
+        return None, (self._descriptor,)
+
+    def close(self) -> None:
+        self._mapping.close()
+        os.close(self._descriptor)
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class _Device:
+    """One allocation of the driver's for all tensors, each from a multiple of 512 bytes."""
+
+    def __init__(self, sizes: Sequence[int], lent: str | None):
+        torch.cuda.init()
+        torch.cuda.current_stream().synchronize()  # a context is current from here on
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._own = lent is None
+        self._offsets = [0]
+        for size in sizes:
+            self._offsets.append(self._offsets[-1] + -(-size // 512) * 512)
+        pointer = ctypes.c_uint64()
+        if lent is None:
+            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(512, self._offsets[-1])))
+        else:
+            handle = _Handle.from_buffer_copy(base64.b64decode(lent))
+            self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(1))
+        self._base = pointer.value
+
+    def bytes(self, number: int, size: int) -> torch.Tensor:
+        return torch.as_tensor(_Interface(self._base + self._offsets[number], size), device="cuda")
+
+    def offer(self) -> tuple[Any, tuple[int, ...]]:
+        handle = _Handle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(self._base))
+        return base64.b64encode(bytes(handle)).decode(), ()
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        self._call("cuMemFree_v2" if self._own else "cuIpcCloseMemHandle", ctypes.c_uint64(self._base))
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self._driver, name)(*args)
+        if code:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(code, ctypes.byref(text))
+            raise RuntimeError(f"{name}: {(text.value or b'').decode() or code}")
+
+
+class _Interface:
+    """A range of device memory, as torch.as_tensor takes it."""
+
+    def __init__(self, address: int, size: int):
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }

@@ -1,0 +1,142 @@
+"""What the reference's outputs admit: scales, its own error, and that of the next coarser format.
+
+A calibrated answer is held against float64. The truth is set aside where random numbers are drawn
+(masks differ between dtypes), where the module does not run in float64, and where it disagrees with
+the reference by more than the class admits at more than `FEW` elements: then the module means
+something else in float64, and rounding noise in the reference's own operators tells how exact it is.
+
+A followed answer was not: a candidate within τ of the truth is within τ plus the reference's own error
+of the reference, so for another draw of the same kind the reference's answer is enough, and costs one
+call. The reference's error hardly varies between draws (its mean by percents, its maximum less than
+twofold), hence the factors 1.5 and 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dvk.harness import compare
+from dvk.harness.case import num_bytes
+from dvk.harness.compare import Expected
+from dvk.harness.sensitivity import FEW
+from dvk.harness.tolerance import UNKNOWN, Class, Errors
+from dvk.harness.truth import Answer, Draw, Reference
+from dvk.tasks.trees import named_tensors
+
+TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
+"""No float64 truth for a call whose inputs, weights and outputs are larger."""
+NOISE_SEED = 20_000
+
+
+class Calibration:
+    """Makes `Expected` leaves of a reference's answers.
+
+    Args:
+        reference: runs variations of a call.
+        precision: the task's class.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, reference: Reference, precision: Class, device: str):
+        self.reference, self.precision = reference, precision
+        self._room = TRUTH_BYTES[device] - num_bytes([*reference.model.parameters(), *reference.model.buffers()])
+
+    def calibrated(self, draw: Draw, answer: Answer, lower: bool, like: list[Expected] | None = None) -> list[Expected]:
+        """Expected leaves held against float64.
+
+        Args:
+            draw: the call.
+            answer: the reference's.
+            lower: also measure the next coarser format.
+            like: leaves of a call that was; where given, never less is admitted than there.
+        """
+        expected = self._outsides(draw, answer)
+        if not any(e.scale is not None for e in expected):
+            return expected
+        truth = self._truth(draw, answer)
+        coarse = self.reference.lowered(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
+        noisy: Answer | None = None
+        read = sum(t.numel() for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point())
+        for i, want in enumerate(expected):
+            if want.scale is None:
+                continue
+            if truth is not None and (wide := _leaf(truth, i, want)) is not None and wide.dtype in (torch.float64, torch.complex128):
+                want.own = self._own(want, wide)
+                want.truth = wide if want.own.typical == want.own.typical else None
+            if want.truth is None:
+                noisy = noisy or self.reference.disturbed(draw, NOISE_SEED)
+                # Noise of up to one unit is twice what rounding leaves, in the mean.
+                noise = self._own(want, _leaf(noisy, i, want))
+                want.own = Errors(noise.typical / 2, noise.worst)
+            if (low := _leaf(coarse, i, want)) is not None:
+                want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
+            want.admitted = self.precision.tolerance(want.own, want.lower, read / max(1, want.same.numel()), want.same.numel())
+            if like is not None:
+                want.admitted = want.admitted.at_least(like[i].admitted)
+            want.wide = want.admitted.typical < 1e-7
+            if want.truth is not None and not want.wide:
+                want.truth = want.truth.to(torch.complex64 if want.truth.is_complex() else torch.float32)
+        return expected
+
+    def followed(self, draw: Draw, answer: Answer, like: list[Expected]) -> list[Expected]:
+        """Expected leaves for another draw of the kind that `like` was calibrated on."""
+        expected = self._outsides(draw, answer)
+        for want, known in zip(expected, like, strict=True):
+            if want.scale is not None:
+                own = known.own if known.own.typical == known.own.typical else known.admitted
+                admitted = known.admitted
+                want.admitted = Errors(admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst)
+                want.own, want.lower, want.wide = known.own, known.lower, known.wide
+        return expected
+
+    def _outsides(self, draw: Draw, answer: Answer) -> list[Expected]:
+        # The reference may return a weight or an input, which later calls overwrite.
+        held = [*named_tensors((draw.args, draw.kwargs)), *self.reference.model.named_parameters()]
+        pointers = {t.untyped_storage().data_ptr() for _, t in held}
+        return [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+
+    def _truth(self, draw: Draw, answer: Answer) -> Answer | None:
+        if num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]]) > self._room:
+            return None
+        found = self.reference.truth(draw)
+        return found if found is not None and found.spec_text == answer.spec_text else None
+
+    def _own(self, want: Expected, other: torch.Tensor | None) -> Errors:
+        """The reference's error, elements on an edge left out; unknown when the two have little to do with each other."""
+        if other is None:
+            return UNKNOWN
+        ceiling = self.precision.ceiling
+        found = _errors(want.same, other, want)
+        if found.within(ceiling):
+            return found
+        error = compare.ratios(want.same, other, want)[1]
+        bulk = error[error <= ceiling.worst]
+        if error.numel() - bulk.numel() > max(8, FEW * error.numel()) or not bulk.numel():
+            return UNKNOWN
+        return Errors(float(bulk.square().mean().sqrt()), float(bulk.max()))
+
+
+def _outside(name: str, leaf: Any, held: set[int]) -> Expected:
+    if not isinstance(leaf, torch.Tensor):
+        return Expected(name, leaf)
+    leaf = leaf.detach()
+    if leaf.layout is torch.strided and leaf.untyped_storage().data_ptr() in held:
+        leaf = leaf.clone()
+    if not (leaf.is_floating_point() or leaf.is_complex()):
+        return Expected(name, leaf)
+    scale, rms, finite = compare.scales(leaf)
+    return Expected(name, leaf, None, scale, rms, finite=finite)
+
+
+def _errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+    return compare.errors(got, target, replace(want, wide=True))
+
+
+def _leaf(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+    if answer is None or number >= len(answer.leaves):
+        return None
+    leaf = answer.leaves[number]
+    return leaf if isinstance(leaf, torch.Tensor) and leaf.shape == want.same.shape else None

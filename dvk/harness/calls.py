@@ -1,0 +1,182 @@
+"""How a module is called and how its answer is written down, by referee and runner alike.
+
+A forward is seeded and without gradients. With `backward`, floating inputs and parameters require
+gradients and every differentiable output is pulled back along a cotangent drawn from the seed, in
+eighths between -1 and 1: exact in every dtype, so that the reference, its float64 twin and a
+candidate all pull along the same direction.
+
+`describe` flattens an answer in an order of its own, dictionaries by key, so that equal texts mean
+equal nesting whatever process wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from dvk.tasks.state import seeded
+from dvk.tasks.trees import map_tensors
+
+Buffers = dict[str, torch.Tensor]
+MAX_REPR = 200
+"""Characters kept of an object that is neither a tensor nor a plain value."""
+
+
+class NotDifferentiable(Exception):
+    """No output depends on anything that has a gradient; the message says so for people."""
+
+
+def call(
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    seed: int,
+    backward: bool = False,
+    under: AbstractContextManager[Any] | None = None,
+) -> Any:
+    """One call with all random generators seeded; a returned buffer is copied, since buffers are put back.
+
+    With `backward` the result is {"output": …, "input_grads": [one a floating input tensor], "weight_grads":
+    {parameter: …}}; what the outputs do not depend on has zeros. `under` is entered around the module's own work.
+
+    Raises:
+        NotDifferentiable: `backward`, and no output requires a gradient.
+    """
+    if backward:
+        return _differentiated(model, args, kwargs, seed, under or nullcontext())
+    with torch.no_grad(), seeded(seed), under or nullcontext():
+        result = model(*args, **kwargs)
+    return _apart(model, result)
+
+
+def describe(result: Any) -> tuple[list[Any], str]:
+    """The leaves of a result and the canonical text of its nesting.
+
+    Leaves are tensors, or constants as JSON has them: None, bool, int, float, str, and {"object": type and repr}
+    for everything else.
+    """
+    leaves: list[Any] = []
+    return leaves, _text(result, "", leaves, [])
+
+
+def leaf_names(result: Any) -> list[str]:
+    """A name for each leaf of `describe`: `best.0`, `output` for a lone one."""
+    names: list[str] = []
+    _text(result, "", [], names)
+    return names
+
+
+def buffers_of(model: nn.Module) -> Buffers:
+    """Copies of all buffers."""
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+
+
+def put_buffers(model: nn.Module, values: Buffers) -> None:
+    """Set the buffers back to `values`; those it does not name stay."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in values and values[name].shape == buffer.shape:
+                buffer.copy_(values[name])
+
+
+def _apart(model: nn.Module, result: Any) -> Any:
+    held = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
+
+    def apart(tensor: torch.Tensor) -> torch.Tensor:
+        shares = tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in held
+        return tensor.clone() if shares else tensor
+
+    return map_tensors(apart, result) if held else result
+
+
+def _differentiated(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any]
+) -> dict[str, Any]:
+    inputs: list[torch.Tensor] = []
+
+    def watched(tensor: torch.Tensor) -> torch.Tensor:
+        if not _continuous(tensor):
+            return tensor
+        inputs.append(tensor.detach().requires_grad_(True))
+        return inputs[-1]
+
+    args, kwargs = map_tensors(watched, (args, kwargs))
+    weights = {name: weight for name, weight in model.named_parameters() if _continuous(weight)}
+    flags = {name: weight.requires_grad for name, weight in weights.items()}
+    try:
+        for weight in weights.values():
+            weight.requires_grad_(True)
+        with torch.enable_grad(), seeded(seed), under:
+            result = model(*args, **kwargs)
+            outputs = [t for t in describe(result)[0] if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad]
+            if not outputs:
+                raise NotDifferentiable("no output depends on an input or a weight through operators that have a gradient")
+            with seeded(seed + 1):
+                along = [_cotangent(output) for output in outputs]
+            sources = [*inputs, *weights.values()]
+            found = torch.autograd.grad(outputs, sources, along, allow_unused=True)
+    finally:
+        for name, weight in weights.items():
+            weight.requires_grad_(flags[name])
+    grads = [torch.zeros_like(s) if g is None else g.detach() for s, g in zip(sources, found, strict=True)]
+    with torch.no_grad():
+        output = _apart(model, map_tensors(lambda tensor: tensor.detach(), result))
+    return {
+        "output": output,
+        "input_grads": grads[: len(inputs)],
+        "weight_grads": dict(zip(weights, grads[len(inputs) :], strict=True)),
+    }
+
+
+def _continuous(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _cotangent(output: torch.Tensor) -> torch.Tensor:
+    eighths = torch.randint(-8, 9, output.shape, dtype=torch.int8, device=output.device)
+    return eighths.to(output.dtype) / 8
+
+
+def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
+    children = None if isinstance(value, torch.Tensor) else _children(value)
+    if children is None:
+        leaves.append(value if isinstance(value, torch.Tensor) else _constant(value))
+        names.append(path or "output")
+        return "*"
+    parts = [(label, _text(child, f"{path}.{step}" if path else step, leaves, names)) for step, label, child in children]
+    inner = ", ".join(f"{label}: {text}" if label else text for label, text in parts)
+    kind = type(value)
+    if kind is list:
+        return f"[{inner}]"
+    if kind is tuple:
+        return f"({inner})"
+    return f"{'' if kind is dict else kind.__name__}{{{inner}}}"
+
+
+def _children(value: Any) -> list[tuple[str, str, Any]] | None:
+    """(step of the path, label in the text, child) of one level, dictionaries in the order of their keys; None for a leaf."""
+    found, spec = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
+    if spec.is_leaf():
+        return None
+    named: Iterator[tuple[str, Any]] = ((_step(path[0]), child) for path, child in found)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return [(step, "", child) for step, child in named]
+    listed = [(step, repr(step), child) for step, child in named]
+    return sorted(listed, key=lambda entry: entry[0]) if isinstance(value, dict) else listed
+
+
+def _step(key: Any) -> str:
+    return str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))))
+
+
+def _constant(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    shown = repr(value)[:MAX_REPR]
+    # A default repr holds an address, which differs from process to process.
+    return {"object": type(value).__name__ + ("" if " at 0x" in shown else f" {shown}")}

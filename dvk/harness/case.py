@@ -1,0 +1,107 @@
+"""One input set with what the reference made of it, and what became of a comparison with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dvk.harness.calls import Buffers
+from dvk.harness.compare import Expected
+from dvk.harness.keys import Key
+from dvk.harness.sensitivity import Sensitivity
+from dvk.harness.tolerance import NONE, Errors, separation
+from dvk.harness.truth import Draw
+from dvk.tasks.trees import named_tensors
+
+
+@dataclass
+class Case:
+    """One input set. The tensors in it are the judge's: lend copies."""
+
+    key: Key
+    """With the weight set it was made under, which is 0 where the one asked for does not suit the reference."""
+    args: list[Any]
+    kwargs: dict[str, Any]
+    expected: list[Expected]
+    spec_text: str
+    buffers: Buffers
+    """The module's buffers after the call."""
+    loose: list[bool] | None = None
+    """By input tensor, whether rounding noise may touch it; None: decided when asked."""
+    sensitivity: list[Sensitivity] | None = field(default=None, repr=False)
+    """By output leaf; None until a candidate was off."""
+
+    @property
+    def seed(self) -> int:
+        """Of all random generators during the call."""
+        return self.key.seed
+
+    @property
+    def backward(self) -> bool:
+        """Gradients are compared, too."""
+        return self.key.backward
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """The tensors of the call."""
+        return [t for _, t in named_tensors((self.args, self.kwargs))]
+
+    @property
+    def num_bytes(self) -> int:
+        """Inputs and outputs of one call."""
+        return num_bytes([*self.inputs, *[e.same for e in self.expected]])
+
+    @property
+    def text(self) -> str:
+        """Shapes for people: `native 64x1024`."""
+        return f"{self.key.text} " + ", ".join("x".join(map(str, t.shape)) or "scalar" for t in self.inputs)
+
+    @property
+    def tolerance(self) -> float:
+        """Largest admitted error of an element, relative to its scale."""
+        return max((e.admitted.worst for e in self.expected), default=0.0)
+
+    @property
+    def separation(self) -> float:
+        """How far a kernel in the next coarser format is out, at the output that tells best; above 1 it is caught."""
+        return max((separation(e.admitted, e.lower) for e in self.expected), default=0.0)
+
+    @property
+    def draw(self) -> Draw:
+        """The inputs, to be run again."""
+        return Draw(self.args, self.kwargs, self.key.seed, self.key.weights, self.key.backward, self.loose)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one comparison."""
+
+    text: str | None
+    """Why it failed, for people; None when it did not."""
+    errors: Errors = NONE
+    """Of the output that is worst."""
+    tolerance: float = 0.0
+    """The largest error of an element that was admitted."""
+
+    @property
+    def ok(self) -> bool:
+        """It agrees."""
+        return self.text is None
+
+    @property
+    def worst(self) -> float:
+        """The largest error of an element, relative to its scale; nan where it has no size."""
+        return self.errors.worst
+
+    @property
+    def typical(self) -> float:
+        """Root mean square of the elements' errors."""
+        return self.errors.typical
+
+
+def num_bytes(values: Sequence[Any]) -> int:
+    """Of all tensors among `values`."""
+    return sum(t.numel() * t.element_size() for t in values if isinstance(t, torch.Tensor))

@@ -1,0 +1,87 @@
+"""The first error in a compiler's log, with the line it points at: what a reader needs, however long the log.
+
+Knows the forms of NVRTC, nvcc, ptxas, g++, clang, linkers, ninja's wrapping of them, and Triton's error texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+MAX_CHARS = 1200
+"""Template errors of C++ can fill pages; their first lines say what is wrong."""
+MAX_NOTES = 4
+"""Lines that go on after the first error: the source line, the caret, notes on what was expected."""
+
+_PLACED = re.compile(
+    r"^(?P<file>[^\s:(][^:()\n]*?)(?:\((?P<cuda>\d+)\)|:(?P<gnu>\d+)(?::\d+)?)\s*:\s*(?:fatal |catastrophic |internal )?error\b", re.I)
+_PTXAS = re.compile(r"^(?:ptxas|nvlink)\b.*?(?:error|fatal)\b", re.I)
+_LINKER = re.compile(r"undefined reference to|undefined symbol|cannot find -l|multiple definition of")
+_PLAIN = re.compile(r"^(?:\S+: )?(?:fatal )?error\b\s*[:#]", re.I)
+_TRITON = re.compile(r"^(?:\S*\.)?(?:CompilationError|UnsupportedLanguageConstruct|CompileTimeAssertionFailure|PTXASError)\b.*?"
+                     r"(?:at (?P<line>\d+):\d+:)?\s*$")
+_CARET = re.compile(r"^\s*(?:\d+\s*\|)?\s*[\^~]+[\s^~]*$")
+_NEXT = re.compile(r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|generated)|^ninja:|^FAILED:|^In file included|^compilation terminated",
+                   re.I)
+
+
+def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
+    """The first error of `log` with its place; the log's last lines where no error is recognised.
+
+    Args:
+        log: what a compiler printed.
+        sources: text by file name; the line an error points at is quoted from it where the log does not show it.
+
+    Returns:
+        At most `MAX_CHARS` characters, empty for an empty log.
+    """
+    lines = [line.rstrip() for line in log.replace("\r\n", "\n").split("\n")]
+    for form in (_from_triton, _from_compiler):
+        found = form(lines, sources or {})
+        if found:
+            return found[:MAX_CHARS]
+    told = [line for line in lines if line.strip()]
+    return "\n".join(told[-6:])[-MAX_CHARS:]
+
+
+def _from_compiler(lines: list[str], sources: Mapping[str, str]) -> str | None:
+    # A linker's or ninja's complaint follows from a compiler's, where there is one.
+    for wanted in ((_PLACED,), (_PTXAS, _LINKER), (_PLAIN,)):
+        for number, line in enumerate(lines):
+            if any(pattern.search(line.strip()) for pattern in wanted):
+                return _with_place(lines, number, sources)
+    return None
+
+
+def _with_place(lines: list[str], number: int, sources: Mapping[str, str]) -> str:
+    found = [lines[number].strip()]
+    follows = []
+    for line in lines[number + 1 : number + 1 + MAX_NOTES]:
+        if not line.strip() or _NEXT.search(line) or _PLACED.search(line.strip()):
+            break
+        follows.append(line)
+    place = _PLACED.search(found[0])
+    if place and not any(_CARET.match(line) for line in follows):
+        quoted = _quote(place["file"], int(place["cuda"] or place["gnu"]), sources)
+        follows = ([quoted] if quoted else []) + follows
+    return "\n".join([*found, *follows])
+
+
+def _quote(file: str, line: int, sources: Mapping[str, str]) -> str | None:
+    text = sources.get(file) or sources.get(file.rpartition("/")[2])
+    if text is None:
+        return None
+    all_lines = text.splitlines()
+    return f"    {line} | {all_lines[line - 1].rstrip()}" if 0 < line <= len(all_lines) else None
+
+
+def _from_triton(lines: list[str], sources: Mapping[str, str]) -> str | None:
+    """Triton quotes the function up to the error, a caret, and says what is wrong after it."""
+    start = next((n for n, line in enumerate(lines) if _TRITON.match(line.strip())), None)
+    if start is None:
+        return None
+    caret = next((n for n in range(len(lines) - 1, start, -1) if _CARET.match(lines[n])), None)
+    if caret is None:
+        return "\n".join(line for line in lines[start : start + 6] if line.strip())
+    told = [line.strip() for line in lines[caret + 1 :] if line.strip()][:MAX_NOTES]
+    return "\n".join([lines[start].strip(), *lines[max(caret - 1, start + 1) : caret + 1], *told])

@@ -1,0 +1,375 @@
+"""One task's referee with its arms, and a fresh runner for every candidate. Parent side: no torch, nothing foreign.
+
+The parent starts all processes, connects referee and runners, keeps the clock that ends what hangs,
+and knows how processes died. It forms no opinion: findings come from the referee, deaths from the
+sandbox, and the two make a verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+from dvk import machine
+from dvk.config import Config, Limits
+from dvk.harness import backends, claims, static
+from dvk.harness.intervals import median_ratio
+from dvk.harness.verdicts import Measured, broken_by, charged, claim_timing, median, of_death, search_timing, verdict_of
+from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
+from dvk.sandbox import Death, Message, Session
+
+REFEREE = "dvk.harness.referee:serve"
+RUNNER = "dvk.harness.runner:serve"
+PLAYER = "dvk.harness.player:serve"
+RECORDER = "dvk.harness.recorder:serve"
+Contract = Literal["auto", "module", "plan"]
+QUEUE_S = 3600.0
+"""Longest wait for a device that others measure on; not counted as the candidate's."""
+HANG_UP_S = 30.0
+"""A referee whose runner has ended says so within this."""
+SLOWED = 1.5
+"""A reference that takes this many times longer beside a candidate than alone is measured again without it."""
+UNCOUNTED = ("queue", "setup", "prepare")
+
+CONTROL = "reference#2"
+
+
+class RefereeDied(Exception):
+    """The process that judges has ended; the message says how."""
+
+
+class Court:
+    """Judges candidates for one task.
+
+    Args:
+        task: the reference.
+        tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
+        baselines: names in `arms.ARMS`, timed in the same rounds.
+        config: limits and judge settings.
+        backward: compare gradients, too.
+        brief: fewer input sets, for ranking candidates that will be judged again.
+        require_kernels: refuse candidates that leave the computing to PyTorch's operators.
+        contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
+            cannot be), `module` runs its host code, `auto` replays where it can, except for claims: those are about what
+            users run.
+        gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
+
+    Raises (all methods):
+        MachineError: no sandbox can be started.
+    """
+
+    def __init__(
+        self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, *, backward: bool = False, brief: bool = False,
+        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module",
+    ):
+        self.task, self.tier, self.baselines, self.config = task, tier, tuple(baselines), config
+        self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
+        self.contract = contract
+        self._recorded: dict[str, Any] | None = None
+        self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        limits = config.limits
+        # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
+        self._limits = Limits.model_validate({**limits.model_dump(), "wall_s": 24 * 3600.0})
+        self._referee: Session | None = None
+        self._arms: dict[str, Session] = {}
+        self._left_out: set[str] = set()
+        self._alone_ms: float | None = None
+        self.broken: str | None = None
+        """Why the reference cannot be judged against; every verdict then says so."""
+        self.stage = "setup"
+
+    def __enter__(self) -> Court:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        for session in self._arms.values():
+            session.close()
+        self._arms.clear()
+        if self._referee is not None:
+            self._referee.close()
+            self._referee = None
+
+    def judge(self, candidate: Candidate, deadline: float | None = None) -> Verdict | None:
+        """The verdict; None when the deadline (time.monotonic's clock) came first."""
+        began = time.monotonic()
+        if (why := static.refuse(candidate.source)) is not None:
+            return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
+        for attempt in range(2):
+            try:
+                return self._judge(began, candidate, deadline)
+            except RefereeDied as death:
+                self.close()
+                if _passed(deadline):
+                    return None
+                if self.broken is not None:
+                    break
+                if attempt:
+                    text = f"the judging process ended twice while it was judged: {death}"
+                    return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
+        return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
+
+    def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
+        self._start(deadline)
+        if self.broken is not None:
+            return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": self.broken}))
+        if self.tier == "claim" and self._untimed(candidate) is None:
+            return self._claim(began, candidate, deadline)
+        measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
+        if measured is None:
+            measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
+        return None if measured is None else self._verdict(began, measured, search_timing(measured, self.baselines))
+
+    def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
+        """Sets of fresh processes until the claim is decided."""
+        sets: list[Measured] = []
+        speedups: list[float] = []
+        controls: list[float] = []
+        while True:
+            self._end_arms()
+            measured = self._measure(candidate, deadline, timed=True, control=True, one_case=bool(sets))
+            if measured is None:
+                return None
+            sets.append(measured)
+            if measured.findings["status"] != Status.OK.value or not measured.samples:
+                return self._verdict(began, measured)
+            speedups.append(median_ratio(measured.samples["reference"], charged(measured)))
+            controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
+            if len(sets) >= claims.FIRST_LOOK:
+                claim = claims.claim(speedups, controls)
+                if len(sets) >= claims.LAST_LOOK or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
+                    break
+        self._end_arms()
+        timing = claim_timing(sets, self.baselines, claim)
+        return self._verdict(began, sets[0], timing)
+
+    # ------------------------------------------------------------ processes
+
+    def _start(self, deadline: float | None) -> None:
+        if self._referee is not None or self.broken is not None:
+            return
+        self._referee = Session(REFEREE, self._limits, late_env=self._env)
+        self._referee.send(
+            {
+                "task": self.task.model_dump(mode="json"),
+                "tier": self.tier,
+                "judge": self.config.judge.model_dump(),
+                "seed": secrets.randbits(31),
+                "backward": self.backward,
+                "brief": self.brief,
+                "threads": machine.num_cores(),
+            }
+        )
+        answer = self._await("ready", self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            if not _passed(deadline):
+                self.broken = broken_by(answer or Death("timeout", ""), self.config)
+            raise RefereeDied("before it was ready")
+        if "broken" in answer.value:
+            self.broken = str(answer.value["broken"])
+        self._recorded = answer.value.get("recorded")
+        self._referee.log()
+
+    def _add_arm(self, name: str, deadline: float | None) -> None:
+        """Start a trusted runner and have the referee prepare it."""
+        assert self._referee is not None
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            session = Session(PLAYER if name == "player" else RUNNER, self._limits, descriptors=[theirs.fileno()], late_env={**_trusted_env(), **self._env})
+            self._arms[name] = session
+            self._referee.send({"arm": name, "pid": session.pid}, [ours.fileno()])
+        answer = self._await("arm", self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            raise RefereeDied(f"while it prepared {name}")
+        if "failed" in answer.value:
+            self._arms.pop(name).close()
+            if name.startswith("reference"):
+                self.broken = f"the reference failed: {answer.value['failed']}"
+                raise RefereeDied(self.broken)
+            print(f"baseline {name} is left out: {answer.value['failed']}", file=sys.stderr)
+            self._left_out.add(name)
+
+    def _end_arms(self) -> None:
+        for session in self._arms.values():
+            session.close()
+        self._arms.clear()
+        self._alone_ms = None
+
+    def _plannable(self, candidate: Candidate) -> bool:
+        if self.contract == "module" or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
+            return False
+        return self._recorded is not None
+
+    def _replayed(self, candidate: Candidate, deadline: float | None) -> Measured | None:
+        """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
+        assert self._referee is not None
+        with Session(RECORDER, self._limits, late_env={"CUDA_VISIBLE_DEVICES": ""}, isolate="cpu") as recorder:
+            recorder.send({"source": candidate.source, "task": self.task.model_dump(mode="json"), **(self._recorded or {})})
+            answer = recorder.receive(self.config.judge.candidate_s)
+            isolation = recorder.isolation
+        if isinstance(answer, Death):
+            self.stage = "compile"
+            return Measured(self._death(answer), answer.log, isolation)
+        if "failed" in answer.value:
+            return Measured({**answer.value["failed"], "contract": "plan"}, "", isolation)
+        if "plan" not in answer.value:
+            why = str(answer.value.get("refused"))
+            if self.contract == "auto":
+                return None
+            return Measured({"status": "rejected", "stage": "compile", "error": f"no launch plan can stand for it: {why}"}, "", isolation)
+        if "player" not in self._arms:
+            self._add_arm("player", deadline)
+        self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": answer.value["plan"], "arms": ["player"]})
+        found = self._await("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
+        if not isinstance(found, Message) or found.value["findings"].get("gone"):
+            # A kernel broke the player's context, or never ended.
+            death = self._arms.pop("player")
+            log = death.close()
+            if found is None and not isinstance(self._await("findings", HANG_UP_S, None), Message):
+                self.close()
+            reason = "timeout" if found is None else "its kernels broke the GPU's context"
+            return Measured(self._death(Death(reason, log)), log, isolation)
+        findings = dict(found.value["findings"])
+        return Measured(findings, "", isolation, findings.pop("samples", {}))
+
+    def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False) -> dict[str, Any]:
+        settings = self.config.judge
+        claim = self.tier == "claim"
+        arms = ["reference", CONTROL, *self.baselines] if timed else []
+        return {
+            "candidate": True,
+            "source": candidate.source,
+            "untimed": self._untimed(candidate),
+            "arms": [name for name in arms if name in self._arms],
+            "one_case": one_case,
+            "require_kernels": self.require_kernels,
+            "rounds": settings.claim_pairs if claim else settings.search_pairs,
+            "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
+        }
+
+    def _measure(
+        self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False
+    ) -> Measured | None:
+        """One runner, one set of findings; None when the deadline came first."""
+        assert self._referee is not None
+        untimed = self._untimed(candidate)
+        timed = timed and untimed is None
+        if timed:
+            for name in ("reference", *((CONTROL,) if control else ()), *self.baselines):
+                if name not in self._arms and name not in self._left_out:
+                    self._add_arm(name, deadline)
+            if self._alone_ms is None:
+                self._alone_ms = self._alone(deadline)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            runner = Session(
+                RUNNER, self._limits, env=backends.get(candidate.backend).env(self.task.device),
+                late_env=self._runner_env(), descriptors=[theirs.fileno()], isolate=self.task.device,
+            )
+            order = self._order(candidate, timed=timed, one_case=one_case)
+            self._referee.send({**order, "pid": runner.pid}, [ours.fileno()])
+        try:
+            answer = self._await("findings", self.config.judge.candidate_s, deadline, runner)
+            if answer is None:
+                log = runner.close()
+                findings = self._death(Death("timeout", log))
+                if not isinstance(self._await("findings", HANG_UP_S, None), Message):
+                    self.close()  # a referee that does not notice is of no more use
+                return None if _passed(deadline) else Measured(findings, log, runner.isolation)
+            if isinstance(answer, Death):
+                raise RefereeDied(answer.reason)
+            findings = dict(answer.value["findings"])
+            log = ""
+            if findings.pop("gone", False):
+                death = runner.receive(HANG_UP_S)
+                if isinstance(death, Death):
+                    findings, log = {**findings, **self._death(death)}, death.log
+            else:
+                log = runner.log()
+            measured = Measured(findings, log, runner.isolation, findings.pop("samples", {}))
+        finally:
+            runner.close()
+        return self._undisturbed(measured, deadline)
+
+    def _undisturbed(self, measured: Measured, deadline: float | None) -> Measured:
+        """A candidate that slows the reference down looks fast; the reference alone tells."""
+        if not measured.samples or self._alone_ms is None:
+            return measured
+        beside = median(measured.samples["reference"])
+        if beside <= SLOWED * self._alone_ms:
+            return measured
+        self._alone_ms = self._alone(deadline)
+        if self._alone_ms is not None and beside > SLOWED * self._alone_ms:
+            text = f"the reference takes {beside:.3g} ms beside it and {self._alone_ms:.3g} ms without it"
+            return Measured({"status": "cheat", "stage": "time", "error": text}, measured.log, measured.isolation)
+        return measured
+
+    def _alone(self, deadline: float | None) -> float | None:
+        assert self._referee is not None
+        self._referee.send({"alone": True})
+        answer = self._await("alone", self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            raise RefereeDied("while it timed the reference")
+        return float(answer.value["alone"])
+
+    def _await(
+        self, wanted: str, budget_s: float, deadline: float | None, runner: Session | None = None
+    ) -> Message | Death | None:
+        """The referee's next message with `wanted` (or `broken`) in it; None when the time is over.
+
+        With a runner only the time in the candidate's own stages counts.
+        """
+        assert self._referee is not None
+        left = budget_s
+        self.stage = "compile" if runner is not None else "setup"
+        while True:
+            counted = runner is None or self.stage not in UNCOUNTED
+            limit = left if counted else QUEUE_S
+            if deadline is not None:
+                limit = min(limit, max(0.0, deadline - time.monotonic()))
+            before = time.monotonic()
+            answer = self._referee.wait(limit)
+            if counted:
+                left = max(0.0, left - (time.monotonic() - before))
+            if answer is None or isinstance(answer, Death) or wanted in answer.value or "broken" in answer.value:
+                return answer
+            if "settle" in answer.value:
+                if runner is not None:
+                    runner.settle()
+                self._referee.send({"settled": True})
+            stage = answer.value.get("stage")
+            if isinstance(stage, str):
+                self.stage = stage
+
+    # ------------------------------------------------------------ verdicts
+
+    def _untimed(self, candidate: Candidate) -> str | None:
+        return backends.get(candidate.backend).untimed(self.task.device)
+
+    def _runner_env(self) -> dict[str, str]:
+        # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
+        return {**self._env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
+
+    def _death(self, death: Death) -> dict[str, Any]:
+        return of_death(death, self.stage, self.config)
+
+    def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
+        return verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
+
+
+def _trusted_env() -> Mapping[str, str]:
+    # torch.compile's own cache pays across sessions: the same reference is compiled in each.
+    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
+
+
+def _passed(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

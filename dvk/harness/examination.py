@@ -1,0 +1,281 @@
+"""One candidate, from text to findings: loaded, checked, timed. The referee's side; runs none of its code.
+
+The order is that of cost: what most wrong candidates fail comes first, and the first failure ends it.
+What is returned are the fields of a `Verdict` that are known here, and raw samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from dvk.config import Judge
+from dvk.harness import compare
+from dvk.harness.bench import WARM_ROUNDS, Bench
+from dvk.harness.board import Board
+from dvk.harness.cases import Case, Cases, Key, Outcome
+from dvk.harness.charges import gap_charge
+from dvk.harness.link import Gone
+from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.records import Status, Task
+
+Say = Callable[[str], None]
+Findings = dict[str, Any]
+
+INTERPRETER_SHARE = 0.6
+"""Of a candidate's time: where nothing is timed and checking is slow, later input sets are left out after this."""
+
+MOST_BYTES = 64 << 20
+"""A candidate may return this much more than the reference before it is refused unread."""
+
+
+class Wrong(Exception):
+    """The candidate disagrees with the reference; the message says how."""
+
+    def __init__(self, message: str, error: float = float("nan")):
+        super().__init__(message)
+        self.error = error
+
+
+class Examination:
+    """Judges one candidate against a session's cases.
+
+    Args:
+        task: what it competes for.
+        cases: input sets and what the reference made of them.
+        settings: pairs and seconds.
+        bench: boards and clock.
+        peer: the candidate's process.
+        say: called with the name of each stage as it begins.
+        lane: context manager that holds the device, for a measurement (True) or for other work.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        cases: Cases,
+        settings: Judge,
+        bench: Bench,
+        peer: Peer,
+        say: Say,
+        lane: Callable[[bool], AbstractContextManager[None]],
+    ):
+        self.task, self.cases, self.settings, self.bench, self.peer = task, cases, settings, bench, peer
+        self.say, self.lane = say, lane
+        self.checked: list[Case] = []
+        self.worst = 0.0
+        self.tolerance = 0.0
+        self.follows = False
+        """It takes the reference's state_dict."""
+        self.interpreted = False
+        self.compiled: dict[str, Any] = {}
+        self.contract = "module"
+
+    def run(
+        self,
+        source: str,
+        *,
+        plan: dict[str, Any] | None,
+        untimed: str | None,
+        one_case: bool,
+        require_kernels: bool,
+        arms: Mapping[str, Peer],
+        rounds: int,
+        limit_s: float,
+        settle: Callable[[], None],
+    ) -> Findings:
+        """Findings on `source`.
+
+        Args:
+            plan: the candidate's launches, to be replayed by a player, in its place.
+            untimed: None, or why no time is taken.
+            one_case: check one input set only: the process is one of several that were given the same source.
+            require_kernels: its own kernels must do the computing.
+            arms: what it is timed against, the reference among them; none: it is not timed.
+            rounds: paired calls.
+            limit_s: seconds for them.
+            settle: ends what the candidate has started beside its own process.
+        """
+        stage, began = "compile", time.perf_counter()
+        self.interpreted = untimed is not None
+        self.contract = "module" if plan is None else "plan"
+        try:
+            self.say("queue")
+            with self.lane(False):
+                self.say("compile")
+                if plan is None:
+                    self.bench.introduce(self.peer, source)
+                else:
+                    self.compiled = self.peer.ask("plan", plan=plan).get("compiled", {})
+                stage = "check"
+                self._check_all(began, untimed, one_case)
+                if require_kernels:
+                    self._own_kernels()
+            if not arms or untimed:
+                return self._findings(Status.OK, "done", untimed_reason=untimed)
+            settle()
+            self.say("prepare")
+            self.cases.stock(rounds + WARM_ROUNDS)
+            self.say("queue")
+            with self.lane(True):
+                stage = "time"
+                self.say("time")
+                return self._timed(arms, rounds, limit_s) if plan is None else self._duel(rounds, limit_s)
+        except Failed as error:
+            return self._findings(error.status, error.stage or stage, error=error.error)
+        except Wrong as error:
+            self.worst = error.error if not error.error <= self.worst else self.worst
+            return self._findings(Status.MISMATCH, stage, error=str(error))
+        except Interfered as error:
+            return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
+        except Gone:
+            # Its parent knows how it ended.
+            return self._findings(Status.LAUNCH_ERROR, stage, error="it ended its process", gone=True)
+
+    def _findings(self, status: Status, stage: str, **more: Any) -> Findings:
+        reached = bool(self.checked) or status is Status.MISMATCH
+        worst = self.worst if self.worst == self.worst and self.worst != float("inf") else None
+        return {
+            "status": status.value,
+            "stage": stage,
+            "contract": self.contract,
+            "compiled": self.compiled,
+            "precision": self.task.precision if reached else None,
+            "tolerance": self.tolerance if reached else None,
+            "worst_error": worst if reached else None,
+            "num_checks": len(self.checked),
+            "shapes": list(dict.fromkeys(case.text for case in self.checked)),
+            "families": list(dict.fromkeys(case.key.family for case in self.checked)),
+            "skipped": dict(self.cases.skipped),
+            "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
+            **more,
+        }
+
+    # ------------------------------------------------------------ check
+
+    def _check_all(self, began: float, untimed: str | None, one_case: bool) -> None:
+        loaded, variant = -100, self.bench.native.key.variant
+        for key in self.cases.keys[:1] if one_case else self.cases.keys:
+            if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
+                break
+            case = self._case(key)
+            if case is None or (case.key.weights and self.checked and not self.follows):
+                continue
+            if case.key.weights != loaded:
+                if self.follows:
+                    self._weights_kept(loaded)
+                self.follows, loaded = self.bench.load(self.peer, case.key.weights), case.key.weights
+                if loaded and not self.follows:
+                    continue
+            board = self.bench.board_for(case)
+            if case.key.variant != variant:
+                self.peer.lend(board, case.args, case.kwargs, case.key.variant)
+                variant = case.key.variant
+            self._check(case, board)
+        if self.follows:
+            self._weights_kept(loaded)
+            if loaded:
+                self.bench.load(self.peer, 0)
+        if variant != self.bench.native.key.variant:
+            native = self.bench.native
+            self.peer.lend(self.bench.board_for(native), native.args, native.kwargs, native.key.variant)
+
+    def _case(self, key: Key) -> Case | None:
+        """The reference's work is not the candidate's time."""
+        self.say("prepare")
+        case = self.cases.get(key)
+        self.say("check")
+        return case
+
+    def _check(self, case: Case, board: Board) -> None:
+        answer = self.peer.ask("call", seed=case.seed, backward=case.backward)
+        leaves, spec = _claims(answer)
+        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        if changed := board.holds(case.inputs):
+            raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+        self._accept(self.cases.check(case, outputs, spec))
+        self._buffers_agree(case)
+        self.checked.append(case)
+
+    def _accept(self, outcome: Outcome, where: str = "") -> None:
+        self.tolerance = max(self.tolerance, outcome.tolerance)
+        if not outcome.ok:
+            raise Wrong(f"{where}{outcome.text}{self._excuse()}", outcome.worst)
+        self.worst = max(self.worst, outcome.worst)
+
+    def _excuse(self) -> str:
+        if self.task.device == "cpu" and self.interpreted and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs)):
+            return "; Triton's interpreter computes bfloat16 wrongly, so check this one on a GPU"
+        return ""
+
+    def _buffers_agree(self, case: Case) -> None:
+        """Running statistics are part of what a module in train mode computes."""
+        if case.buffers:
+            self._accept(self.cases.check_buffers(case, self._named("buffers", set(case.buffers))))
+
+    def _weights_kept(self, number: int) -> None:
+        """Weights change through load_state_dict only."""
+        state = self.cases.state(number)
+        for name, mine in self._named("parameters", set(state)).items():
+            if not compare.same_bits(mine, state[name].detach()):
+                raise Wrong(f"it changes the weight `{name}`")
+
+    def _own_kernels(self) -> None:
+        """Without PyTorch's operators it must still answer, and rightly."""
+        case = self.cases.fresh(0)
+        self.bench.board_for(case)
+        try:
+            answer = self.peer.ask("call", seed=case.seed, backward=False, bare=True)
+            leaves, spec = _claims(answer)
+            outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+            self._accept(self.cases.check(case, outputs, spec))
+        except (Failed, Wrong) as error:
+            what = error.error if isinstance(error, Failed) else str(error)
+            raise Failed(Status.REJECTED, "check", f"without PyTorch's operators it does not compute the result: {what}") from None
+
+    def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
+        """Copies of the candidate's buffers or parameters."""
+        answer = self.peer.ask("tensors", which=which)
+        leaves, names = _claims(answer)[0], answer.get("names")
+        if not isinstance(names, list) or len(names) != len(leaves):
+            raise Interfered("it wrote to the judge's line")
+        held = [(str(name), leaf) for name, leaf in zip(names, leaves, strict=True) if str(name) in wanted]
+        values = self.peer.fetch([leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES)
+        return {name: value for (name, _), value in zip(held, values, strict=True) if isinstance(value, torch.Tensor)}
+
+    # ------------------------------------------------------------ time
+
+    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float) -> Findings:
+        samples = self.bench.measure(
+            {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
+            width=self.settings.settled,
+        )
+        charged = gap_charge(samples.gaps_ms["candidate"], samples.gaps_ms["reference"])
+        return self._findings(
+            Status.OK, "done", samples=samples.ms, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
+        )
+
+    def _duel(self, rounds: int, limit_s: float) -> Findings:
+        self.peer.ask("prepare")
+        samples = self.bench.duel(
+            self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
+        )
+        return self._findings(
+            Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device",
+        )
+
+    def _timed_output(self, case: Case, outputs: list[torch.Tensor]) -> None:
+        given = iter(outputs)
+        leaves = [next(given) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
+        self._accept(self.cases.check(case, leaves, case.spec_text), "in a timed call: ")
+
+
+def _claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    leaves, spec = answer.get("leaves"), answer.get("spec", "")
+    if not isinstance(leaves, list) or len(leaves) > 4096 or not all(isinstance(leaf, dict) for leaf in leaves) or not isinstance(spec, str):
+        raise Interfered("it wrote to the judge's line")
+    return leaves, spec

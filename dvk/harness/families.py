@@ -1,0 +1,169 @@
+"""Kinds of inputs, derived from a native draw: only floating values change, everything else stays native.
+
+    native         what get_inputs() draws
+    zero_mean      normal values of the native size: positive inputs hide errors behind a growing sum, so that on
+                   values in [0, 1) float16 products pass for float32 ones
+    integers       -1, 0, 1 (0, 1 for inputs that are never negative): products and sums are exact in any order
+    large, small   a thousand times the native values, a thousandth: left-out maxima, epsilons, saturation
+    heavy_tail     one value of a row, sometimes its last, exceeds the others a thousandfold: left-out terms
+    constant_rows  some rows one value throughout, some zero
+
+What would lose its meaning stays native in every family (`kind_of`): labels, masks, indices, single
+numbers, probabilities, sorted values, triangular and symmetric matrices, and tensors with infinities.
+Zeros of a sparse tensor stay zeros. `keep_sign` is the cautious form: inputs that are never
+negative stay native too. Whether the reference is at home there is for `cases` to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from dvk.harness.compare import row_length
+
+NATIVE = "native"
+FAMILIES = ("zero_mean", "integers", "heavy_tail", "large", "small", "constant_rows")
+"""Besides the native one, most telling first."""
+TIES = ("integers", "constant_rows")
+"""Families with many equal values: which of them an index names is arbitrary."""
+
+FACTOR = 1000.0
+LARGEST_HALF = 8192.0
+"""No float16 input beyond this: squares and sums must not overflow for the family's sake alone."""
+SAMPLE = 4096
+FEW_VALUES = 16
+
+Kind = Literal["fixed", "positive", "signed"]
+
+
+def kind_of(tensor: torch.Tensor) -> Kind:
+    """What a native input tensor seems to be: `fixed` must not change, `positive` has no negative value."""
+    if not tensor.is_floating_point() or tensor.numel() < 2 or not bool(tensor.isfinite().all()):
+        return "fixed"
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return "fixed"  # expanded: one value in many places
+    stride = max(1, tensor.numel() // SAMPLE)
+    sample = tensor.reshape(-1)[::stride][: 2 * SAMPLE].float()
+    if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool((sample == sample.round()).all()):
+        return "fixed"
+    low = float(tensor.min())
+    if _ordered(tensor) or _structured(tensor) or (low >= 0 and _normalised(tensor)):
+        return "fixed"
+    return "positive" if low >= 0 else "signed"
+
+
+def zero_mean_already(tensor: torch.Tensor) -> bool:
+    """The family of that name would draw what the native one does."""
+    wide = tensor.float()
+    return abs(float(wide.mean())) < 0.1 * float(wide.std())
+
+
+def derive(family: str, tensor: torch.Tensor, generator: torch.Generator, keep_sign: bool) -> torch.Tensor:
+    """`tensor` as the family has it, with the same dtype and strides; the native one where it must not change.
+
+    Args:
+        family: one of FAMILIES.
+        tensor: a native input.
+        generator: of the tensor's device.
+        keep_sign: leave inputs alone that are never negative.
+    """
+    kind = kind_of(tensor)
+    if kind == "fixed" or (keep_sign and kind == "positive"):
+        return tensor
+    wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
+    made = _MAKERS[family](wide, kind == "positive", tensor.dtype, generator).to(tensor.dtype)
+    zeros = tensor == 0
+    if float(zeros.float().mean()) > 0.01:
+        made = made.masked_fill(zeros, 0.0)
+    # Values only: the strides are part of what the candidate is written for.
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(made)
+
+
+Maker = Callable[[torch.Tensor, bool, torch.dtype, torch.Generator], torch.Tensor]
+
+
+def _zero_mean(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return _normal(native, generator) * _rms(native)
+
+
+def _integers(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    drawn = torch.randint(0 if positive else -1, 2, native.shape, dtype=torch.int8, device=native.device, generator=generator)
+    return drawn.to(native.dtype)
+
+
+def _large(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return native * _factor(float(native.abs().max()), dtype)
+
+
+def _small(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return native / FACTOR
+
+
+def _heavy_tail(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    rows = native.reshape(-1, row_length(native.shape)).clone()
+    count, length = rows.shape
+    place = torch.randint(0, length, (count, 1), device=rows.device, generator=generator)
+    chance = torch.rand((count, 2), device=rows.device, generator=generator)
+    place = torch.where(chance[:, :1] < 0.25, length - 1, place)
+    sign = torch.where(chance[:, 1:] < 0.5, -1.0, 1.0) if not positive else torch.ones_like(chance[:, 1:])
+    rms = _rms(native)
+    rows.scatter_(1, place, (sign * rms * _factor(rms, dtype) * (0.5 + chance[:, :1])).to(rows.dtype))
+    return rows.reshape(native.shape)
+
+
+def _constant_rows(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    rows = native.reshape(-1, row_length(native.shape)).clone()
+    count = len(rows)
+    chance = torch.rand((count, 1), device=rows.device, generator=generator)
+    value = torch.randn((count, 1), device=rows.device, generator=generator).to(rows.dtype) * _rms(native)
+    value = value.abs() if positive else value
+    rows = torch.where(chance < 0.5, value.expand_as(rows), rows)
+    rows = torch.where(chance < 0.25, torch.zeros_like(rows), rows)
+    return rows.reshape(native.shape)
+
+
+_MAKERS: dict[str, Maker] = {
+    "zero_mean": _zero_mean,
+    "integers": _integers,
+    "large": _large,
+    "small": _small,
+    "heavy_tail": _heavy_tail,
+    "constant_rows": _constant_rows,
+}
+
+
+def _normal(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _rms(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / tensor.numel() ** 0.5
+
+
+def _factor(size: float, dtype: torch.dtype) -> float:
+    return min(FACTOR, LARGEST_HALF / size) if dtype is torch.float16 and size > 0 else FACTOR
+
+
+def _ordered(tensor: torch.Tensor) -> bool:
+    """Rows that never fall: boundaries, times, cumulated sums."""
+    return tensor.dim() > 0 and tensor.shape[-1] >= 8 and bool((tensor[..., 1:] >= tensor[..., :-1]).all())
+
+
+def _structured(tensor: torch.Tensor) -> bool:
+    """Symmetric or triangular matrices."""
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
+        return False
+    if torch.equal(tensor, tensor.mT):
+        return True
+    return torch.equal(tensor, tensor.tril()) or torch.equal(tensor, tensor.triu())
+
+
+def _normalised(tensor: torch.Tensor) -> bool:
+    """Values that sum to 1 along the last or the second dimension: probabilities."""
+    slack = 1e-2 if tensor.dtype.itemsize < 4 else 1e-3
+    return any(
+        tensor.shape[d] > 1 and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all())
+        for d in {tensor.dim() - 1, min(1, tensor.dim() - 1)}
+    )

@@ -1,0 +1,91 @@
+"""Which input sets a tier compares, in which order.
+
+The first is always the native one with the weights as constructed. What tells most for its cost
+comes first, so that a wrong candidate is out early: another distribution with other weights, integers,
+another shape. Weights change between calls of one candidate and come back at the end: a kernel that
+folded them once shows.
+
+Families are drawn in a smaller batch where the native shape is large (`reduced`): they look for wrong
+arithmetic, which does not depend on the batch, and the native draws see every element of the full one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from dvk.harness.families import FAMILIES, NATIVE
+from dvk.harness.weights import INTEGERS
+from dvk.records import ShapeVariant, Task, TensorSpec
+
+LARGE_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
+"""Inputs and outputs of a native call beyond which families are drawn smaller, at about half of this."""
+FEW_OTHERS = 2
+
+
+@dataclass(frozen=True)
+class Key:
+    """One input set: a shape variant, a family, a weight set and a seed, with or without gradients."""
+
+    variant: str
+    family: str
+    weights: int
+    seed: int
+    backward: bool = False
+
+    @property
+    def text(self) -> str:
+        """For people: `native zero_mean`, `batch+3`."""
+        return " ".join(part for part in (self.variant, self.family if self.family != NATIVE else "") if part)
+
+
+def plan(task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False) -> list[Key]:
+    """The input sets of a tier.
+
+    smoke: the native draw, zero_mean, up to two other shapes. search: `num_seeds` native draws, every family, two
+    other shapes. claim: every other shape, twice as many draws of each family, a third weight set. `brief`, for
+    ranking many candidates that trust each other: as search, but one native draw.
+    """
+    others = [variant.name for variant in task.shape_variants]
+    few = others[:: max(1, len(others) // FEW_OTHERS)][:FEW_OTHERS]
+    small = reduced(task)
+    at = small.name if small is not None else NATIVE
+
+    def family(name: str, weights: int = 1) -> tuple[str, str, int]:
+        return at, name, INTEGERS if name == "integers" else weights
+
+    native = (NATIVE, NATIVE, 0)
+    if tier == "smoke":
+        draws = [native, family("zero_mean"), *[(name, NATIVE, 1) for name in few]]
+    else:
+        first, second, *rest = FAMILIES
+        draws = [native, family(first), family(second), *[(name, NATIVE, 1) for name in few[:1]]]
+        draws += [family(name) for name in rest]
+        draws += [(name, NATIVE, 1) for name in (few[1:] if tier == "search" else [n for n in others if n not in few[:1]])]
+        if tier == "claim":
+            draws += [family(name, 2) for name in FAMILIES] + [(NATIVE, NATIVE, 2)]
+        draws += [native] * (0 if brief else num_seeds - 1)
+    return [Key(v, f, w, (base_seed + 7919 * number) % (1 << 31), backward) for number, (v, f, w) in enumerate(draws)]
+
+
+def reduced(task: Task) -> ShapeVariant | None:
+    """A smaller batch in which families are drawn; None where the native one is small, or the batch cannot change."""
+    size = sum(_bytes(spec) for spec in (*task.inputs, *task.outputs))
+    along = next((v for v in task.shape_variants if v.name.startswith("batch")), None)
+    limit = LARGE_BYTES[task.device]
+    if size <= limit or along is None:
+        return None
+    shapes = {spec.name: spec.shape for spec in task.inputs}
+    name, dimension, _ = along.changes[0]
+    native = shapes[name][dimension]
+    batch = max(3, math.floor(native * limit / (2 * size)))
+    batch -= 1 - batch % 2  # odd: no vector length divides it
+    if batch >= native:
+        return None
+    return ShapeVariant(name=f"batch={batch}", changes=tuple((n, d, batch) for n, d, _ in along.changes))
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize

@@ -1,0 +1,99 @@
+"""The line between referee and runner: JSON frames with descriptors for orders, single bytes for timed calls.
+
+Both ends use it; the referee's end believes nothing: an unreadable frame is `Garbled`, a closed line `Gone`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from dvk.sandbox.wire import Frames, Garbled, encode
+
+
+class Gone(Exception):
+    """The other end is closed: its process has ended, or was ended."""
+
+
+class Link:
+    """One end of the line; a blocking Unix socket.
+
+    Attributes:
+        descriptors: file descriptors that came with frames, in order; whoever takes one removes it.
+    """
+
+    def __init__(self, descriptor: int):
+        self._socket = socket.socket(fileno=descriptor)
+        self._frames = Frames()
+        self.descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """Of the socket."""
+        return self._socket.fileno()
+
+    def send(self, value: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        """One frame.
+
+        Raises:
+            Gone: nobody is there to read it.
+        """
+        data = encode(value)
+        try:
+            sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
+            self._socket.sendall(data[sent:])
+        except OSError:
+            raise Gone from None
+
+    def receive(self) -> dict[str, Any]:
+        """The next frame.
+
+        Raises:
+            Gone: the other end is closed.
+            Garbled: what came is no frame.
+        """
+        while (value := self._frames.next()) is None:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 20, 4)
+            except OSError:
+                raise Gone from None
+            self.descriptors += descriptors
+            if not data:
+                raise Gone
+            self._frames.feed(data)
+        return value
+
+    def ring(self, byte: bytes) -> None:
+        """One byte.
+
+        Raises:
+            Gone: nobody is there to read it.
+        """
+        try:
+            os.write(self._socket.fileno(), byte)
+        except OSError:
+            raise Gone from None
+
+    def wait(self) -> bytes:
+        """The next byte.
+
+        Raises:
+            Gone: the other end is closed.
+        """
+        try:
+            byte = os.read(self._socket.fileno(), 1)
+        except OSError:
+            raise Gone from None
+        if not byte:
+            raise Gone
+        return byte
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
+
+
+__all__ = ["Garbled", "Gone", "Link"]

@@ -1,0 +1,155 @@
+"""Other processes' memory and processor time, and our own mappings, by system calls. Linux.
+
+Reading a sibling's memory needs that it stays dumpable and that the kernel lets the same user (or
+its ancestor) trace it; the sandbox arranges both before any foreign code runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+import time
+from collections.abc import Sequence
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = [
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
+]
+
+PAGE = mmap.PAGESIZE
+LINE = 64
+_MAP_FIXED, _MAP_NORESERVE, _PROT_NONE = 0x10, 0x4000, 0
+_FAILED = ctypes.c_void_p(-1).value
+_CHUNK = 1 << 30
+
+
+class Unreadable(Exception):
+    """The other process's memory is not there, or it hides it."""
+
+
+def read_into(pid: int, address: int, target: int, size: int) -> None:
+    """Copy `size` bytes at `address` of process `pid` to our own address `target`.
+
+    Raises:
+        Unreadable: not all of it could be read.
+    """
+    done = 0
+    while done < size:
+        part = min(size - done, _CHUNK)
+        _readv(pid, [(address + done, part)], target + done, part)
+        done += part
+
+
+class Sample:
+    """A few dozen cache lines at random places of several blocks, read in one system call.
+
+    Args:
+        sizes: bytes of each block.
+        count: lines in all, spread over the blocks by size.
+    """
+
+    def __init__(self, sizes: Sequence[int], count: int = 64):
+        total = max(1, sum(sizes))
+        self.places: list[tuple[int, int, int]] = []  # block, offset, bytes
+        for block, size in enumerate(sizes):
+            if size == 0:
+                continue
+            for _ in range(max(1, count * size // total)):
+                offset = random.randrange(0, max(1, size - LINE + 1))
+                self.places.append((block, offset, min(LINE, size - offset)))
+        self.size = sum(n for _, _, n in self.places)
+        self._buffer = ctypes.create_string_buffer(max(1, self.size))
+
+    def read(self, pid: int, addresses: Sequence[int]) -> bytes:
+        """The lines, given where the blocks are in process `pid`.
+
+        Raises:
+            Unreadable: a block is not mapped there.
+        """
+        ranges = [(addresses[block] + offset, n) for block, offset, n in self.places]
+        _readv(pid, ranges, ctypes.addressof(self._buffer), self.size)
+        return self._buffer.raw[: self.size]
+
+    def of(self, own_addresses: Sequence[int]) -> bytes:
+        """The same lines of blocks in our own memory."""
+        return b"".join(ctypes.string_at(own_addresses[block] + offset, n) for block, offset, n in self.places)
+
+
+def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) -> None:
+    if size == 0:
+        return
+    remote = (ctypes.c_size_t * (2 * len(ranges)))()
+    for i, (address, n) in enumerate(ranges):
+        if not 0 < address < 1 << 63:
+            raise Unreadable(f"no address: {address:#x}")
+        remote[2 * i], remote[2 * i + 1] = address, n
+    local = (ctypes.c_size_t * 2)(target, size)
+    got = _libc.process_vm_readv(pid, local, 1, remote, len(ranges), 0)
+    if got != size:
+        raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
+
+
+def processor_s(pid: int) -> float:
+    """Processor seconds that all threads of process `pid` have used.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
+
+
+class Mapping:
+    """Shared memory in segments, each flush against an unmapped page behind it, so that running over its end faults.
+
+    Args:
+        descriptor: of a memfd that holds the segments one after another, each from a page's start.
+        sizes: bytes of each segment.
+
+    Raises:
+        OSError: it cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int, sizes: Sequence[int]):
+        pages = [pages_of(size) for size in sizes]
+        self._size = sum(pages) + PAGE * (len(pages) + 1)
+        base = _libc.mmap(None, self._size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
+        if base == _FAILED:
+            raise OSError(ctypes.get_errno(), "cannot reserve addresses for shared memory")
+        self._base: int | None = base
+        self.addresses: list[int] = []
+        at, offset = base + PAGE, 0
+        for size in pages:
+            if size:
+                got = _libc.mmap(at, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset)
+                if got == _FAILED:
+                    raise OSError(ctypes.get_errno(), "cannot map shared memory")
+            self.addresses.append(at)
+            at, offset = at + size + PAGE, offset + size
+
+    def close(self) -> None:
+        """Unmap; what still points here faults."""
+        if self._base is not None:
+            _libc.munmap(self._base, self._size)
+            self._base = None
+
+
+def shared(sizes: Sequence[int]) -> int:
+    """A new memfd for segments of these sizes, zero-filled; the caller closes it.
+
+    Raises:
+        OSError: no memory.
+    """
+    descriptor = os.memfd_create("dvk", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, max(PAGE, sum(map(pages_of, sizes))))
+    return descriptor
+
+
+def pages_of(size: int) -> int:
+    """`size` rounded up to whole pages."""
+    return -(-size // PAGE) * PAGE

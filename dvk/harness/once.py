@@ -1,0 +1,46 @@
+"""Equal questions asked at the same time are answered once: the first asker works, the others wait for its answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """Answers by key, for threads. It keeps every answer, so it should live no longer than one run.
+
+    An asker that fails tells nobody anything: its exception is its own, and one of those who wait works instead.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._answers: dict[str, T] = {}
+        self._working: set[str] = set()
+
+    def ask(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
+        """(answer, whether this call worked for it).
+
+        Raises:
+            Whatever `work` raises in this thread.
+        """
+        with self._changed:
+            while key in self._working:
+                self._changed.wait()
+            if key in self._answers:
+                return self._answers[key], False
+            self._working.add(key)
+        try:
+            answer = work()
+        except BaseException:
+            with self._changed:
+                self._working.discard(key)
+                self._changed.notify_all()
+            raise
+        with self._changed:
+            self._answers[key] = answer
+            self._working.discard(key)
+            self._changed.notify_all()
+        return answer, True

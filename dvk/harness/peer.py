@@ -1,0 +1,330 @@
+"""The referee's hold on one runner: gives orders, takes outputs out of its memory, times its calls.
+
+What a runner says is used in two ways only. An error it reports ends its case. Addresses and clock
+stamps are claims: at the bell, 64 random cache lines of the claimed outputs are read, then all of
+them, and both must agree; the stamps must lie between the judge's own, and what lies outside them is
+held against what the handshake costs the reference (`intervals.gap_charge`). So an output that is
+made after the bell, by whatever means, is either seen unfinished or paid for.
+
+A runner that is not called is stopped (SIGSTOP): spinning worker threads, background work and late
+threads do not reach into others' turns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dvk.harness import memory, slots
+from dvk.harness.board import Board, Layout, bytes_of, dtype_of
+from dvk.harness.link import Garbled, Gone, Link
+from dvk.records import Status, Task
+
+START, END, FIRST, SEED = 0, 1, 2, 511
+"""Places of the control page, 64-bit words: stamps in ns, then outputs' addresses; the seed of the next call."""
+
+
+class Failed(Exception):
+    """The code under test raised, or was refused; fields of a verdict."""
+
+    def __init__(self, status: Status, stage: str | None, error: str):
+        super().__init__(error)
+        self.status, self.stage, self.error = status, stage, error
+
+
+class Interfered(Exception):
+    """Something that only tampering explains."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One timed call: milliseconds by the runner's clock, and what the judge's clock saw around it."""
+
+    inner_ms: float
+    gap_ms: float
+
+
+class Peer:
+    """One runner.
+
+    Args:
+        name: `candidate`, or the arm's.
+        descriptor: our end of the link.
+        pid: the runner's process.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, name: str, descriptor: int, pid: int, device: str):
+        self.name, self.pid, self.device = name, pid, device
+        self.link = Link(descriptor)
+        control = memory.shared([memory.PAGE])
+        self._control_mapping = memory.Mapping(control, [memory.PAGE])
+        self._control = (ctypes.c_int64 * (memory.PAGE // 8)).from_address(self._control_mapping.addresses[0])
+        self._control_descriptor = control
+        self._stopped = False
+        self._received: list[torch.Tensor] = []
+        self._out: Board | None = None
+        self.trusted = name != "candidate"
+
+    def close(self) -> None:
+        """Hang up; the runner ends."""
+        self.link.close()
+        self._control_mapping.close()
+        os.close(self._control_descriptor)
+        if self._out is not None:
+            self._out.close()
+
+    # ------------------------------------------------------------ orders
+
+    def ask(self, do: str, descriptors: tuple[int, ...] = (), **order: Any) -> dict[str, Any]:
+        """Send an order, return its answer.
+
+        Raises:
+            Failed: the code under test raised.
+            Interfered: the answer is not one.
+            Gone: the runner has ended.
+        """
+        self._wake()
+        self.link.send({"do": do, **order}, descriptors)
+        return self._answer()
+
+    def build(self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool) -> None:
+        """Load the code and lend it its first inputs."""
+        offer, descriptors = board.offer()
+        role = self.name.split("#")[0]
+        self.ask(
+            "build", (self._control_descriptor, *descriptors), task=task.model_dump(mode="json"), role=role, source=source,
+            inputs={"offer": offer, "call": call}, on_device=on_device, training=training,
+        )
+
+    def load(self, weights: Board, names: Sequence[str]) -> bool:
+        """Hand over a state_dict; whether it fits by names and shapes."""
+        offer, descriptors = weights.offer()
+        for layout, name in zip(offer["layouts"], names, strict=True):
+            layout["name"] = name
+        return bool(self.ask("weights", descriptors, offer=offer).get("loaded"))
+
+    def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str) -> None:
+        """Other inputs."""
+        offer, descriptors = board.offer()
+        self.ask("inputs", descriptors, offer=offer, call=slots.empty(args, kwargs), variant=variant)
+
+    def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: int) -> list[Any]:
+        """Copies of the tensors an answer describes, by their claimed layout; constants as they are.
+
+        Args:
+            leaves: as `call` or `tensors` answered.
+            most_bytes: a claim of more is refused before anything is allocated.
+
+        Raises:
+            Interfered: an impossible layout or address.
+        """
+        claimed = [_layout(leaf) if "address" in leaf else None for leaf in leaves]
+        strided = [c for c, leaf in zip(claimed, leaves, strict=True) if c is not None and leaf.get("layout") == "torch.strided"]
+        if sum(bytes_of(c) for c in strided) > most_bytes:
+            raise Failed(Status.MISMATCH, "check", f"it returned more than {most_bytes >> 20} MiB")
+        if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
+            copies = iter(self._export(strided))
+        else:
+            copies = iter([self._read(c, int(leaf["address"])) for c, leaf in zip(claimed, leaves, strict=True)
+                           if c is not None and leaf.get("layout") == "torch.strided"])
+        found: list[Any] = []
+        for c, leaf in zip(claimed, leaves, strict=True):
+            if c is None:
+                found.append(leaf.get("value"))
+            elif leaf.get("layout") == "torch.strided":
+                found.append(next(copies))
+            else:
+                found.append(leaf)
+        return found
+
+    # ------------------------------------------------------------ timed calls
+
+    def enter(self, outputs: Sequence[Layout]) -> None:
+        """Begin timed calls that return tensors of these layouts."""
+        self._wake()
+        self._layouts = list(outputs)
+        if self.device == "cuda":
+            self._place(outputs)
+        else:
+            self._received = [_empty(layout) for layout in outputs]
+        self.link.send({"do": "rounds", "sync": self.device == "cuda"})
+        self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
+        self._stop()
+
+    def leave(self) -> None:
+        """End timed calls."""
+        self._wake()
+        self.link.ring(b"x")
+
+    def shoot(self, seed: int, take: bool) -> tuple[Shot, list[torch.Tensor]]:
+        """One timed call, and its outputs if they are wanted; those are ours until the next.
+
+        Args:
+            seed: of all generators, for modules that draw.
+            take: read the outputs.
+
+        Raises:
+            Failed, Interfered, Gone: as `ask`.
+        """
+        sizes = [bytes_of(layout) for layout in self._layouts]
+        sample = memory.Sample(sizes)
+        if self.device == "cuda" and take:
+            assert self._out is not None
+            self._out.poison()
+            torch.cuda.synchronize()
+        self._control[SEED] = seed
+        self._wake()
+        self.link.ring(b"p")
+        self._expect(b"r")
+        began = time.perf_counter_ns()
+        self.link.ring(b"g")
+        answer = self.link.wait()
+        ended = time.perf_counter_ns()
+        if answer == b"e":
+            raise self._failure(self.link.receive())
+        if answer != b"d":
+            raise Interfered("it answers out of turn")
+        outputs: list[torch.Tensor] = []
+        if take:
+            outputs = self._export_timed() if self.device == "cuda" else self._take(sample, sizes)
+        start, end = self._control[START], self._control[END]
+        self._stop()
+        if not began <= start <= end <= ended:
+            raise Interfered("its clock stamps are impossible")
+        return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
+
+    def duel(self) -> tuple[float, float, list[torch.Tensor]]:
+        """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
+        assert self._out is not None
+        self._out.poison()
+        torch.cuda.synchronize()
+        self.link.ring(b"p")
+        self._expect(b"r")
+        self.link.ring(b"g")
+        self._expect(b"d")
+        outputs = self._export_timed()
+        return self._control[START] / 1e6, self._control[END] / 1e6, outputs
+
+    def _take(self, sample: memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
+        addresses = [self._control[FIRST + i] for i in range(len(sizes))]
+        try:
+            at_bell = sample.read(self.pid, addresses)
+            for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
+                memory.read_into(self.pid, address, tensor.data_ptr(), size)
+        except memory.Unreadable as error:
+            raise Interfered(f"its outputs cannot be read ({error})") from None
+        if at_bell != sample.of([t.data_ptr() for t in self._received]):
+            raise Interfered("its output still changed after the call was over")
+        return self._received
+
+    def _export_timed(self) -> list[torch.Tensor]:
+        assert self._out is not None
+        self.link.ring(b"c")
+        self._expect(b"k")
+        return self._out.tensors
+
+    # ------------------------------------------------------------ parts
+
+    def _read(self, layout: Layout, address: int) -> torch.Tensor:
+        tensor = _empty(layout)
+        try:
+            memory.read_into(self.pid, address, tensor.data_ptr(), bytes_of(layout))
+        except memory.Unreadable as error:
+            raise Interfered(f"its outputs cannot be read ({error})") from None
+        return tensor
+
+    def _export(self, layouts: Sequence[Layout]) -> list[torch.Tensor]:
+        self._place(layouts)
+        assert self._out is not None
+        self._out.poison()
+        torch.cuda.synchronize()
+        self.ask("export")
+        return [tensor.clone() for tensor in self._out.tensors]
+
+    def _place(self, layouts: Sequence[Layout]) -> None:
+        plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]
+        if self._out is not None:
+            if self._out.layouts == plain:
+                return
+            self._out.close()
+        self._out = Board(plain, self.device)
+        offer, descriptors = self._out.offer()
+        self.ask("board", descriptors, offer=offer)
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            answer = self.link.receive()
+        except Garbled:
+            raise Interfered("it wrote to the judge's line") from None
+        if "failed" in answer:
+            raise self._failure(answer)
+        return answer
+
+    def _failure(self, answer: dict[str, Any]) -> Exception:
+        failed = answer.get("failed")
+        if not isinstance(failed, dict):
+            return Interfered("it wrote to the judge's line")
+        try:
+            status = Status(failed.get("status"))
+        except ValueError:
+            status = Status.LAUNCH_ERROR
+        if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
+            status = Status.LAUNCH_ERROR
+        stage = failed.get("stage")
+        return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
+
+    def _expect(self, byte: bytes) -> None:
+        if (got := self.link.wait()) != byte:
+            if got == b"e":
+                raise self._failure(self.link.receive())
+            raise Interfered("it answers out of turn")
+
+    def _stop(self) -> None:
+        if self.device == "cpu":
+            self._signal(signal.SIGSTOP)
+            self._stopped = True
+
+    def _wake(self) -> None:
+        if self._stopped:
+            self._signal(signal.SIGCONT)
+            self._stopped = False
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            raise Gone from None
+
+
+def _layout(leaf: dict[str, Any]) -> Layout:
+    """The claimed outside of a tensor, made sure that it is one.
+
+    Raises:
+        Interfered: it is not.
+    """
+    try:
+        layout: Layout = {"dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]]}
+        strided = leaf.get("layout") == "torch.strided"
+        sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
+        sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
+        sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        sound = False
+    if not sound:
+        raise Interfered("it claims an impossible output")
+    return layout
+
+
+def _empty(layout: Layout) -> torch.Tensor:
+    return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
+
+
+__all__ = ["Failed", "Interfered", "Peer", "Shot"]

@@ -1,0 +1,179 @@
+"""The process that decides: holds the reference, the secrets, the expected outputs and the clock, and runs no candidate.
+
+Sandbox target. It executes the user's reference, which is trusted as far as the user trusts it.
+Candidates and the arms they are timed against run in processes of their own (`runner`); their ends
+of the line arrive here as descriptors with the parent's orders.
+
+From the parent: first {task, tier, judge, seed, backward}; then any of
+    {arm: name, pid} + descriptor                 → {arm: name} or {arm: name, failed: why}
+    {candidate, source, pid, untimed, one_case, require_kernels, arms, rounds, limit_s} + descriptor → stages, then {findings}
+    {candidate, plan, …}: the same for a launch plan, in the arm `player`
+    {alone: true}                                 → {alone: reference_ms}, measured with nothing else running
+To the parent besides: {stage} as each begins (setup, queue, prepare, compile, check, time), {settle}
+before timing, answered by {settled}; {ready} or {broken} after the first request.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from dvk.config import Judge
+from dvk.errors import TaskError
+from dvk.harness.bench import Bench
+from dvk.harness.cases import Cases, plan
+from dvk.harness.examination import Examination
+from dvk.harness.lanes import Lane
+from dvk.harness.link import Gone
+from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.records import Task
+from dvk.sandbox import Channel
+from dvk.tasks.build import build
+
+
+def serve(channel: Channel) -> None:
+    """Judge until the parent closes."""
+    request = channel.receive()
+    if request is None:
+        return
+    channel.send({"stage": "setup"})
+    try:
+        referee = _Referee(channel, request)
+    except TaskError as error:
+        channel.send({"broken": str(error.message)})
+        return
+    except BaseException as error:  # noqa: BLE001 - the reference is not our code either
+        channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
+        return
+    channel.send({"ready": True, "recorded": referee.recorded()})
+    while (order := channel.receive()) is not None:
+        channel.send(referee.obey(order))
+
+
+class _Referee:
+    def __init__(self, channel: Channel, request: dict[str, Any]):
+        self.channel = channel
+        self.task = Task.model_validate(request["task"])
+        self.settings = Judge.model_validate(request["judge"])
+        random.seed(request["seed"])
+        # One thread: an OpenMP team of ours would spin on the cores while others are timed.
+        torch.set_num_threads(1)
+        if self.task.device == "cuda":
+            torch.cuda.init()
+        self.lane = Lane(_device_name(self.task))
+        with torch_threads(request["threads"]):
+            self.built = build(self.task)
+            keys = plan(
+                self.task, request["tier"], self.settings.num_seeds, request["seed"],
+                backward=request["backward"], brief=request["brief"],
+            )
+            self.cases = Cases(self.built, keys, request["seed"])
+            for key in keys:
+                self.cases.get(key)
+            self.health = self.cases.findings
+            self.cases.release()
+        self.bench = Bench(self.task, self.cases, self.settings)
+        self.arms: dict[str, Peer] = {}
+
+    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        if "arm" in order:
+            return self._add_arm(order)
+        if "alone" in order:
+            with self._lane(True):
+                return {"alone": self.bench.alone(self.arms["reference"])}
+        return {"findings": self._judge(order)}
+
+    def recorded(self) -> dict[str, Any] | None:
+        """What a recorder must know of this task's calls; None where there is no GPU to replay them on."""
+        if self.task.device != "cuda" or self.task.stochastic:
+            return None
+        from dvk.harness.plans.calls import Gpu, describe_call, describe_state
+
+        firsts = {key.variant: key for key in reversed(self.cases.keys)}
+        cases = [case for key in firsts.values() if (case := self.cases.get(key)) is not None]
+        return {
+            "calls": [describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json") for c in cases],
+            "state": {name: layout.model_dump(mode="json") for name, layout in describe_state(self.built.model).items()},
+            "gpu": Gpu.of_device(0).model_dump(mode="json"),
+        }
+
+    def say(self, stage: str) -> None:
+        self.channel.send({"stage": stage})
+
+    def _add_arm(self, order: dict[str, Any]) -> dict[str, Any]:
+        name: str = order["arm"]
+        if name in self.arms:
+            self.arms.pop(name).close()
+        peer = Peer(name, self.channel.descriptors.pop(0), order["pid"], self.task.device)
+        try:
+            with self._lane(False):
+                self.bench.introduce(peer, "")
+                self.bench.load(peer, 0)
+                peer.ask("prepare")
+        except (Failed, Interfered, Gone) as error:
+            peer.close()
+            return {"arm": name, "failed": str(error) or "its process ended"}
+        self.arms[name] = peer
+        return {"arm": name}
+
+    def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
+        plan: dict[str, Any] | None = order.get("plan")
+        if plan is not None:
+            peer = self.arms["player"]
+        else:
+            peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
+        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane)
+        try:
+            findings = examination.run(
+                order["source"],
+                plan=plan,
+                untimed=order["untimed"],
+                one_case=order["one_case"],
+                require_kernels=order["require_kernels"],
+                arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},
+                rounds=order["rounds"],
+                limit_s=order["limit_s"],
+                settle=self._settle,
+            )
+        finally:
+            if plan is None:
+                peer.close()
+        return {"health": list(self.health), **findings}
+
+    def _settle(self) -> None:
+        """Have the parent end whatever the candidate has started beside itself."""
+        self.channel.send({"settle": True})
+        self.channel.receive()
+
+    def _lane(self, alone: bool) -> AbstractContextManager[None]:
+        if alone:
+            return self.lane.alone()
+        return self.lane.shared() if self.task.device == "cpu" else nullcontext()
+
+
+class torch_threads:
+    """All cores for work in which nobody is timed."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __enter__(self) -> None:
+        torch.set_num_threads(self.count)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(1)
+
+
+def _device_name(task: Task) -> str:
+    if task.device == "cpu":
+        return "cpu"
+    properties = torch.cuda.get_device_properties(0)
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{properties.major}.{properties.minor}")
+    return f"gpu-{getattr(properties, 'uuid', 0)}"
+
+
+__all__ = ["serve"]

@@ -1,0 +1,97 @@
+"""What other correct programs would return: the reference run again with rounding noise in it.
+
+`Shake` multiplies what each operator computes by 1 + ε·u, with ε one unit in the last place of the
+result's type and u uniform in [-1, 1]. Operators that move, select or compare values are exact in
+any program and stay so. The spread of a few such runs shows where an answer is ill-conditioned and
+where it jumps (rounding to a grid, thresholds, near ties), in the reference's own precision and
+without a float64 twin. `shaken` does the same to inputs, for operators that compute much inside.
+
+`coarsened` rounds to fewer bits of mantissa: what an impostor in a coarser format does to its inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_EXACT = frozenset(
+    """
+    _to_copy to clone copy copy_ view _unsafe_view _reshape_alias reshape permute transpose t expand select slice
+    unsqueeze squeeze cat stack detach alias index_select gather embedding contiguous split split_with_sizes unbind
+    as_strided diagonal narrow unfold flip roll repeat repeat_interleave tile constant_pad_nd reflection_pad1d
+    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle
+    pixel_unshuffle channel_shuffle index index_put _index_put_impl scatter scatter_reduce_max masked_select
+    masked_fill masked_scatter where tril triu view_as_real view_as_complex real imag _conj resolve_conj
+    lift lift_fresh lift_fresh_copy set resize fill zero slice_scatter select_scatter diagonal_scatter
+    empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
+    full full_like new_full arange linspace eye scalar_tensor rand rand_like randn randn_like randint randint_like
+    randperm uniform normal bernoulli exponential random multinomial
+    relu neg abs sign sgn max min amax amin aminmax maximum minimum fmax fmin clamp clamp_min clamp_max hardtanh
+    threshold round floor ceil trunc topk sort argsort msort kthvalue median nanmedian mode cummax cummin
+    max_pool1d max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
+    threshold_backward max_pool2d_with_indices_backward embedding_dense_backward nonzero one_hot
+    """.split()
+)
+
+
+class Shake(TorchDispatchMode):
+    """Run the body with every computed floating value off by up to one unit in its last place."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        if name.rstrip("_") in _EXACT or name in _EXACT:
+            return result
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        for output, told in zip(outputs, func._schema.returns):
+            shares = told.alias_info is not None and not told.alias_info.is_write
+            if isinstance(output, torch.Tensor) and not shares:
+                self._disturb(output)
+        return result
+
+    def _disturb(self, tensor: torch.Tensor) -> None:
+        if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
+            return
+        tensor.mul_(_noise(tensor, self._generator(tensor.device)))
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        """One a device, apart from the generators that the reference draws from."""
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+
+def shaken(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """A floating tensor with every value off by up to one unit in its last place; zeros stay."""
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    return (tensor * _noise(tensor, generator)).to(tensor.dtype)
+
+
+def coarsened(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """A floating tensor rounded to `bits` significant bits, exponents kept; other tensors as they are."""
+    if tensor.is_complex():
+        return torch.view_as_complex(coarsened(torch.view_as_real(tensor.resolve_conj()), bits))
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return tensor
+    wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
+    mantissa, exponent = torch.frexp(wide)
+    rounded = torch.ldexp(torch.round(mantissa * 2.0**bits) * 2.0**-bits, exponent)
+    return torch.where(wide.isfinite(), rounded, wide).to(tensor.dtype)
+
+
+def _noise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    kind = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
+    u = torch.rand(tensor.shape, dtype=kind, device=tensor.device, generator=generator)
+    eps = torch.finfo(tensor.dtype).eps
+    return u.mul_(2 * eps).add_(1 - eps)

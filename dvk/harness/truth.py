@@ -1,0 +1,163 @@
+"""The reference, run in its own precision, in float64, on coarsened values and with noise, under any weight set.
+
+Executes the user's code, so it belongs to the referee. Whatever a variation raises means that there is
+no such answer, not that the task is broken; only a plain `run` lets exceptions through.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk.harness.calls import Buffers, buffers_of, call, describe, leaf_names, put_buffers
+from dvk.harness.families import kind_of
+from dvk.harness.shaking import Shake, coarsened, shaken
+from dvk.harness.weights import WeightSets
+from dvk.tasks.trees import map_tensors
+
+
+@dataclass
+class Draw:
+    """The inputs of one call."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    seed: int
+    weights: int
+    backward: bool = False
+    loose: list[bool] | None = None
+    """By input tensor, whether noise may touch it; None: see `families.kind_of`."""
+
+
+@dataclass
+class Answer:
+    """What a call returned, and the buffers it left."""
+
+    leaves: list[Any]
+    spec_text: str
+    names: list[str]
+    buffers: Buffers = field(default_factory=dict)
+
+
+class Reference:
+    """The reference of a task under its weight sets.
+
+    Args:
+        model: the live reference; its weights and buffers are this object's to change.
+        sets: the weight sets.
+        twin: it may be run in float64.
+    """
+
+    def __init__(self, model: nn.Module, sets: WeightSets, twin: bool):
+        self.model = model
+        self.sets = sets
+        self._constructed = buffers_of(model)
+        self._current: int | None = 0
+        self._double: nn.Module | None = None
+        self._double_tried = not twin
+
+    def initial(self, weights: int) -> Buffers:
+        """All buffers before a call under a weight set."""
+        state = self.sets.state(weights)
+        return {name: state.get(name, value) for name, value in self._constructed.items()}
+
+    def use(self, weights: int) -> None:
+        """Load a weight set into the reference, buffers as before any call."""
+        weights = self.sets.effective(weights)
+        if weights != self._current:
+            self.model.load_state_dict(self.sets.state(weights))
+            self._current = weights
+        put_buffers(self.model, self.initial(weights))
+
+    def run(self, draw: Draw) -> Answer:
+        """The reference's own answer.
+
+        Raises:
+            NotDifferentiable: `draw.backward`, and it has no gradient.
+        """
+        self.use(draw.weights)
+        result = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+        after = buffers_of(self.model)
+        put_buffers(self.model, self.initial(draw.weights))
+        return Answer(*describe(result), leaf_names(result), after)
+
+    def truth(self, draw: Draw) -> Answer | None:
+        """The answer of the module deep-copied to float64."""
+
+        def run() -> Any:
+            model = self._double_model()
+            if model is None:
+                raise TypeError("no float64 twin")
+            model.load_state_dict(self.sets.state(draw.weights))
+            put_buffers(model, self.initial(draw.weights))
+            args, kwargs = map_tensors(_widened, (draw.args, draw.kwargs))
+            return call(model, args, kwargs, draw.seed, draw.backward)
+
+        return self._attempt(run)
+
+    def lowered(self, draw: Draw, bits: int, outputs: bool) -> Answer | None:
+        """The answer where inputs and weights, and `outputs` too if asked, have only `bits` significant bits."""
+
+        def run() -> Any:
+            state = self.sets.state(draw.weights)
+            self._current = None
+            self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
+            args, kwargs = map_tensors(lambda t: coarsened(t, bits), (draw.args, draw.kwargs))
+            result = call(self.model, args, kwargs, draw.seed, draw.backward)
+            return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
+
+        try:
+            return self._attempt(run)
+        finally:
+            self.use(draw.weights)
+
+    def disturbed(self, draw: Draw, seed: int) -> Answer | None:
+        """The answer with rounding noise in inputs and in every operator's result."""
+
+        def run() -> Any:
+            self.use(draw.weights)
+            loose = iter(draw.loose) if draw.loose is not None else None
+
+            def noisy(tensor: torch.Tensor) -> torch.Tensor:
+                free = next(loose) if loose is not None else kind_of(tensor) != "fixed"
+                return shaken(tensor, seed) if free else tensor
+
+            args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
+            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed))
+
+        try:
+            return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def release(self) -> None:
+        """Drop the float64 twin; it is made again when needed."""
+        if self._double is not None:
+            self._double, self._double_tried = None, False
+
+    def _attempt(self, run: Callable[[], Any]) -> Answer | None:
+        try:
+            result = run()
+        except Exception:  # noqa: BLE001 - a module that cannot run in a variation is judged without it
+            return None
+        return Answer(*describe(result), leaf_names(result))
+
+    def _double_model(self) -> nn.Module | None:
+        if not self._double_tried:
+            self._double_tried = True
+            try:
+                self._double = copy.deepcopy(self.model).double()
+            except Exception:  # noqa: BLE001 - as above
+                self._double = None
+        return self._double
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor

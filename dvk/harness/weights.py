@@ -1,0 +1,122 @@
+"""Weight sets: the reference as constructed, drawn anew under a secret seed, and in integers.
+
+A problem whose norms scale by ones and shift by zeros does not notice a kernel that leaves both out,
+and weights drawn under a known seed can be written into a kernel as constants. So the judge changes
+them, through `load_state_dict`, between calls of one candidate.
+
+    0          as constructed
+    1, 2, …    every value multiplied by exp(0.25·n): signs, zeros and magnitudes stay what the module's author meant
+               (causal patterns, positive variances, initialisation to scale); tensors that are zero throughout
+               become small normals
+    INTEGERS   -1, 0 and 1, so that linear layers of integer inputs are exact; positive tensors 1 and 2
+
+Parameters change, and the running statistics of norms; other buffers are tables and masks of the
+module's own and stay, as do non-persistent ones. Tied parameters stay tied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+INTEGERS = -1
+SPREAD = 0.25
+"""Standard deviation of a factor's logarithm; factors lie within [0.53, 1.87]."""
+SMALL = 0.1
+KEEP_BYTES = 256 << 20
+STATISTICS = ("running_mean", "running_var")
+
+State = dict[str, Any]
+
+
+class WeightSets:
+    """The weight sets of one module.
+
+    Args:
+        model: the reference, as constructed.
+        seed: secret; equal seeds give equal sets.
+    """
+
+    def __init__(self, model: nn.Module, seed: int):
+        self._seed = seed
+        self._constructed: State = {
+            name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in model.state_dict().items()
+        }
+        self._tied = _groups(model, self._constructed)
+        self._kept: dict[int, State] = {}
+        self._retired: set[int] = set()
+
+    @property
+    def count(self) -> int:
+        """Tensors that a set changes."""
+        return len(self._tied)
+
+    def state(self, number: int) -> State:
+        """The whole state_dict of a set; not to be written to."""
+        if number == 0 or not self._tied or number in self._retired:
+            return self._constructed
+        if number not in self._kept:
+            made = self._make(number)
+            if sum(t.numel() * t.element_size() for t in made.values()) > KEEP_BYTES:
+                return {**self._constructed, **made}
+            self._kept[number] = made
+        return {**self._constructed, **self._kept[number]}
+
+    def effective(self, number: int) -> int:
+        """The set that `number` stands for: 0 where there is nothing to change or the set was retired."""
+        return 0 if not self._tied or number in self._retired else number
+
+    def retire(self, number: int) -> None:
+        """From now on `number` means set 0: the reference does not work with it."""
+        self._retired.add(number)
+        self._kept.pop(number, None)
+
+    def _make(self, number: int) -> dict[str, torch.Tensor]:
+        made: dict[str, torch.Tensor] = {}
+        draw = _integers if number == INTEGERS else _scaled
+        for position, names in enumerate(self._tied):
+            base = self._constructed[names[0]]
+            generator = torch.Generator(base.device).manual_seed((self._seed + 1_000_003 * number + 7919 * position) % (1 << 63))
+            made |= dict.fromkeys(names, draw(base, generator))
+        return made
+
+
+def _groups(model: nn.Module, state: State) -> list[list[str]]:
+    """Names of the tensors that change, those of one tied tensor together."""
+    tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    tensors |= {n: b for n, b in model.named_buffers(remove_duplicate=False) if n.rpartition(".")[2] in STATISTICS}
+    groups: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        known = state.get(name)
+        if isinstance(known, torch.Tensor) and known.shape == tensor.shape and tensor.numel() and known.is_floating_point():
+            groups.setdefault(id(tensor), []).append(name)
+    return list(groups.values())
+
+
+def _scaled(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    wide = base.double() if base.dtype is torch.float64 else base.float()
+    normal = torch.randn(wide.shape, dtype=wide.dtype, device=wide.device, generator=generator).clamp_(-2.5, 2.5)
+    if not bool(wide.any()):
+        fan_in = wide[0].numel() if wide.dim() > 1 else 1
+        return normal.mul_(0.5 / fan_in**0.5 if wide.dim() > 1 else SMALL).to(base.dtype)
+    return normal.mul_(SPREAD).exp_().mul_(wide).to(base.dtype)
+
+
+def _integers(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    low, high = float(base.min()), float(base.max())
+    if base.numel() == 1:
+        return base.sign() * base.abs().round().clamp(min=1)
+    if low > 0 or high < 0:
+        return _draw(base, 1, 2, generator) * (1 if low > 0 else -1)
+    if low == high == 0:
+        return _draw(base, -1, 1, generator)
+    drawn = _draw(base, 0 if low == 0 else -1, 0 if high == 0 else 1, generator)
+    # Many zeros are a pattern, e.g. a causal one, not chance.
+    return drawn * (base != 0) if float((base == 0).float().mean()) > 0.01 else drawn
+
+
+def _draw(base: torch.Tensor, low: int, high: int, generator: torch.Generator) -> torch.Tensor:
+    drawn = torch.randint(low, high + 1, base.shape, dtype=torch.int8, device=base.device, generator=generator)
+    return drawn.to(base.dtype)

@@ -1,0 +1,35 @@
+"""Environment variables of isolated children: no secrets, and every cache in the session's own folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|_)(API|ACCESS|PRIVATE)_?KEY|DBUS", re.IGNORECASE)
+"""In the name of a variable that is none of a candidate's business: HF_TOKEN, OPENAI_API_KEY, SSH_AUTH_SOCK, …"""
+
+HOMES = {
+    "HOME": "",
+    "TMPDIR": "",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "TRITON_HOME": "",
+    "TRITON_CACHE_DIR": ".cache/triton",
+    "TORCH_EXTENSIONS_DIR": ".cache/torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": ".cache/torchinductor",
+    "CUDA_CACHE_PATH": ".cache/cuda",
+}
+"""Variable → folder beneath the session's home."""
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` less what SECRET matches."""
+    return {name: value for name, value in environ.items() if not SECRET.search(name)}
+
+
+def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:
+    """`environ` for code that is not to be trusted, at home in `home`."""
+    homes = {name: os.path.join(home, folder) if folder else home for name, folder in HOMES.items()}
+    return without_secrets(environ) | homes

@@ -1,0 +1,102 @@
+"""A claim is hardly ever false, finds 3 % where processes agree, and says why it does not hold."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from dvk.harness.claims import FIRST_LOOK, LAST_LOOK, claim, holm, p_value, undecided
+from dvk.records import Claim
+
+CALM = [1.0, 1.001, 0.999, 1.0005, 0.9995]
+
+
+def measured(draws: random.Random, true: float, spread: float) -> Claim:
+    """What the judge would do: five sets of processes, five more if undecided."""
+    speedups = [true * math.exp(draws.gauss(0, spread)) for _ in range(LAST_LOOK)]
+    controls = [math.exp(draws.gauss(0, spread)) for _ in range(LAST_LOOK)]
+    first = claim(speedups[:FIRST_LOOK], controls[:FIRST_LOOK])
+    return claim(speedups, controls) if undecided(first) else first
+
+
+def share(true: float, spread: float, count: int = 1000) -> float:
+    draws = random.Random(0)
+    return sum(measured(draws, true, spread).holds for _ in range(count)) / count
+
+
+@pytest.mark.parametrize("spread", [0.0015, 0.006, 0.02])
+def test_a_reference_against_itself_is_never_faster(spread: float) -> None:
+    assert share(1.0, spread) <= 0.002
+
+
+@pytest.mark.parametrize("spread", [0.0015, 0.003])
+def test_a_gain_no_larger_than_the_margin_is_claimed_as_seldom_as_promised(spread: float) -> None:
+    assert share(1.01, spread, 2000) <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 2000)
+
+
+@pytest.mark.parametrize(("spread", "power"), [(0.0015, 0.999), (0.003, 0.995), (0.006, 0.97)])
+def test_three_percent_are_found(spread: float, power: float) -> None:
+    assert share(1.03, spread) >= power
+
+
+def test_it_says_what_it_saw() -> None:
+    found = claim([1.5, 1.51, 1.49, 1.5, 1.52], CALM)
+    assert found.holds and not found.why and found.level == 0.99 and found.margin == 0.01
+    assert found.speedup.lo < 1.504 < found.speedup.hi and found.processes[1] == 1.51
+    assert found.control.lo <= 1 <= found.control.hi
+    assert claim([1.5] * 10, CALM * 2).level == 0.96
+
+
+def test_an_unsteady_control_widens_the_margin() -> None:
+    found = claim([1.05] * 5, [1.0, 1.01, 0.99, 1.005, 0.995])
+    assert found.margin == pytest.approx(3 * math.expm1(2.776445 * 0.00790616 / math.sqrt(5)), rel=1e-3)
+    assert found.holds and not claim([1.025] * 5, [1.0, 1.01, 0.99, 1.005, 0.995]).holds
+
+
+def test_a_control_that_is_off_voids_all() -> None:
+    found = claim([2.0] * 5, [1.02] * 5)
+    assert not found.holds and found.why.startswith("void") and "2.0%" in found.why
+    assert undecided(found)  # the next five may show that it was the first five's mood
+    assert not undecided(claim([2.0] * 10, [1.02] * 10))
+
+
+def test_processes_that_disagree_end_it() -> None:
+    found = claim([1.2, 1.2, 1.2, 1.2, 0.999], CALM)
+    assert not found.holds and not undecided(found)
+    few = claim([1.3] * 9 + [0.999], CALM * 2)
+    assert few.speedup.lo > 1 + few.margin and not few.holds and "disagree" in few.why
+
+
+def test_what_cannot_come_true_is_not_measured_on() -> None:
+    assert not undecided(claim([1.001, 1.002, 1.0015, 1.001, 1.002], CALM))
+    assert undecided(claim([1.02, 1.03, 1.012, 1.035, 1.02], CALM))
+    early = claim([2.0, 2.0], [1.0, 1.0])
+    assert not early.holds and "too few" in early.why and undecided(early)
+
+
+@pytest.mark.parametrize("speedups", [[1.0], [1.0, 2.0, 3.0], [0.0, 1.0], [math.nan, 1.0], [math.inf, 1.0], []])
+def test_nonsense_is_refused(speedups: list[float]) -> None:
+    with pytest.raises(ValueError):
+        claim(speedups, [1.0, 1.0])
+
+
+def test_a_family_claims_less_than_its_members_alone() -> None:
+    strong = claim([1.5, 1.51, 1.49, 1.5, 1.52], CALM)
+    weak = claim([1.035, 1.045, 1.04, 1.05, 1.03], CALM)
+    assert weak.holds and 0.0001 < p_value(weak) < 0.025
+    none = claim([1.0, 1.001, 0.999, 1.0, 1.0], CALM)
+    assert [c.holds for c in holm([weak])] == [True]
+    decided = holm([weak, strong, *[none] * 200])
+    assert [c.holds for c in decided[:3]] == [False, True, False]
+    assert "Holm" in decided[0].why and decided[1] is strong and decided[2] is none
+    assert holm([]) == []
+
+
+def test_a_family_of_nothing_is_hardly_ever_claimed() -> None:
+    """Forty tasks whose true gain is the margin itself: the chance of any false claim stays below the promised 5 %."""
+    draws = random.Random(5)
+    families = [[measured(draws, 1.01, 0.0015) for _ in range(40)] for _ in range(60)]
+    assert sum(any(c.holds for c in family) for family in families) > 20  # each alone: 1 - 0.975 ** 40
+    assert sum(any(c.holds for c in holm(family)) for family in families) <= 6

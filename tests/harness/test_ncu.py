@@ -1,0 +1,132 @@
+"""Nsight Compute: the command line, its table, and every way in which there are no counters."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dvk import machine
+from dvk.harness import counted, ncu
+from dvk.harness.profile_feedback import feedback
+from dvk.harness.profile_record import KernelTime, Profile
+
+from .conftest import FILES, candidate, task
+
+OUTPUT = (FILES / "ncu_h100.txt").read_text()
+"""What ncu printed of three kernels on an H100."""
+
+
+def an_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """An executable `ncu` first on PATH: a shell script."""
+    path = folder / "ncu"
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_the_command_names_kernels_exactly_and_leaves_clocks_alone() -> None:
+    words = ncu.command("/x/ncu", ["python", "call.py"], kernels=["my_kernel", "a.b"], launches=7)
+    assert words[0] == "/x/ncu" and words[-2:] == ["python", "call.py"]
+    assert words[words.index("--kernel-name") + 1] == r"regex:^(my_kernel|a\.b)$"
+    assert words[words.index("--clock-control") + 1] == "none" and words[words.index("--launch-count") + 1] == "7"
+    assert "dram__throughput.avg.pct_of_peak_sustained_elapsed" in words[words.index("--metrics") + 1].split(",")
+    assert "--kernel-name" not in ncu.command("ncu", ["x"])
+
+
+def test_without_permission_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    an_ncu(tmp_path, monkeypatch, "echo '==PROF== Connected to process 1'", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'")
+    found = ncu.measure(["true"])
+    assert found.kernels == {} and found.reason is not None and "ERR_NVGPUCTRPERM" in found.reason
+
+
+def test_other_failures_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    an_ncu(tmp_path, monkeypatch, 'echo "==ERROR== The application returned an error code (9)."', "exit 9")
+    assert "error code (9)" in (ncu.measure(["true"]).reason or "")
+    an_ncu(tmp_path, monkeypatch, 'echo "==WARNING== No kernels were profiled."')
+    assert "no kernel" in (ncu.measure(["true"]).reason or "")
+
+
+def test_it_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    an_ncu(tmp_path, monkeypatch, f"sleep 300 & echo $! > {tmp_path}/pid; wait")
+    began = time.monotonic()
+    found = ncu.measure(["true"], timeout_s=1.0)
+    assert "longer than 1 s" in (found.reason or "") and time.monotonic() - began < 20
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(ncu, "PLACES", (f"{tmp_path}/none/*/ncu",))
+    assert ncu.find() is None
+    assert "not installed" in (ncu.measure(["true"]).reason or "")
+
+
+@pytest.mark.parametrize("junk", ["", "\n\n", '"ID"', '"ID","Kernel Name"\n', '"ID","Kernel Name"\n"","ns"\n"x","k"\n', "==PROF== a\nb"])
+def test_no_table_is_no_counters(junk: str) -> None:
+    assert ncu.parse(junk) == {} and ncu.read(junk).reason is not None
+
+
+def test_counters_join_the_profile() -> None:
+    kernels = (
+        KernelTime(name="void ns::scale<float, 4>(float*, int)", origin="own", count=1, device_ms=1, share=0.5),
+        KernelTime(name="other", origin="library", count=1, device_ms=1, share=0.5),
+    )
+    raw = Profile(device="cuda", num_calls=3, wall_ms=2.1, device_ms=2, host_ms=0.1, coverage=0.5, kernels=kernels)
+    found = ncu.with_counters(raw, ncu.Result({"scale": {"dram_percent": 80.0, "stall": "long_scoreboard"}}))
+    assert found.kernels[0].counters["dram_percent"] == 80.0 and found.kernels[1].counters == {} and found.counters_missing is None
+    assert "stall long_scoreboard" in feedback(found)
+    assert ncu.with_counters(raw, ncu.Result(reason="no")).counters_missing == "no"
+
+
+# ---------------------------------------------------------------- a candidate under it
+
+RUNS = "while [ \"$1\" != '" + sys.executable + "' ]; do shift; done"
+"""What is left of the command line is the program."""
+
+
+def test_a_candidate_is_called_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU no kernel is seen; that the program ran to its end shows in what this ncu then says."""
+    an_ncu(tmp_path, monkeypatch, RUNS, '"$@" && echo "==ERROR== it ran" || echo "==ERROR== it failed"')
+    for text, outcome in ((candidate("good/torch_affine").source, "it ran"), ("raise SystemExit(3)", "it failed")):
+        request = {"task": task("affine").model_dump(mode="json"), "source": text, "kernels": []}
+        (tmp_path / counted.REQUEST).write_text(json.dumps(request))
+        found = ncu.measure([sys.executable, "-m", "dvk.harness.counted", str(tmp_path)])
+        assert found.reason == f"Nsight Compute counted nothing: {outcome}"
+
+
+def test_from_the_sandbox_comes_a_reason() -> None:
+    """Without ncu, or without a GPU for it to see."""
+    if machine.gpu_names():
+        pytest.skip("there is a GPU")
+    found = counted.counters(task("affine"), candidate("good/torch_affine").source)
+    assert found.kernels == {} and found.reason and "Nsight Compute" in found.reason
+
+
+@pytest.mark.gpu
+def test_a_kernel_is_counted_or_it_says_why_not() -> None:
+    on_gpu = task("affine").model_copy(update={"device": "cuda"})
+    found = counted.counters(on_gpu, candidate("good/triton_affine").source)
+    assert found.reason or all(counters["registers"] >= 8 for counters in found.kernels.values())  # type: ignore[operator]
+
+
+def test_what_the_child_says_is_not_believed_blindly() -> None:
+    found = counted._checked({"kernels": {"k" * 999: {"a": 1, "b": "x" * 999}, "n": 3}, "reason": None})
+    assert list(found.kernels) == ["k" * 200, "n"] and found.kernels["k" * 200] == {"a": 1.0, "b": "x" * 40}
+    assert counted._checked({}).kernels == {}

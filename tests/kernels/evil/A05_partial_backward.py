@@ -1,0 +1,22 @@
+"""Forward is exact, backward gives a gradient for the first input and zeros for the second. Checking gradients stops it."""
+# case: reference=matmul device=any backend=cpp expect=refused backward=yes
+
+import torch
+import torch.nn as nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return grad @ b.t(), torch.zeros_like(b)
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        return Product.apply(a, b)

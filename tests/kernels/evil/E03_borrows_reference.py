@@ -1,0 +1,24 @@
+"""Holds no mathematics: finds the reference's class among loaded modules and calls an instance. The reference must not be there."""
+# case: reference=linear device=any backend=cpp expect=refused
+
+import gc
+import sys
+
+import torch.nn as nn
+
+
+def reference():
+    loaded = [getattr(module, "Model", None) for module in list(sys.modules.values()) if module is not None]
+    loaded += [o for o in gc.get_objects() if isinstance(o, type) and o.__name__ == "Model"]
+    return next(o for o in loaded if isinstance(o, type) and issubclass(o, nn.Module))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        inner = reference()(width, out)
+        self.layer = inner.layer
+        object.__setattr__(self, "inner", inner)
+
+    def forward(self, x):
+        return self.inner(x)

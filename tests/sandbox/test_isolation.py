@@ -1,0 +1,342 @@
+"""Isolated children: for each layer, what it keeps them from, and that the same deed succeeds without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from dvk.config import Limits
+from dvk.sandbox import Death, Message, Session, launcher
+from tests.sandbox.test_session import ROOT, below, gone
+
+LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
+KINDS = ("cpu", "cuda")
+DENIED = {"error": "EPERM"}, {"error": "EACCES"}, {"error": "EROFS"}
+
+
+@pytest.fixture(autouse=True)
+def children_find_the_tests(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def start(kind, **arguments):
+    return Session("tests.sandbox.isolated:does", LIMITS, isolate=kind, **arguments)
+
+
+@pytest.fixture(params=KINDS)
+def session(request):
+    with start(request.param) as session:
+        session.kind = request.param
+        yield session
+
+
+@pytest.fixture
+def free():
+    """A child that is not isolated: what it cannot do proves nothing about isolation."""
+    with start("none") as session:
+        yield session
+
+
+def do(session, deed, *arguments):
+    session.send({"do": deed, "with": list(arguments)})
+    answer = session.receive(30)
+    assert isinstance(answer, Message), answer
+    return answer.value
+
+
+def needs(session, *layers):
+    level = session.isolation.split("+")
+    lacking = [layer for layer in layers if not any(reached.startswith(layer) for reached in level)]
+    if lacking:
+        pytest.skip(f"this machine does not grant {lacking}: {session.isolation}")
+
+
+def landlock(session):
+    return max([int(layer[8:]) for layer in session.isolation.split("+") if layer.startswith("landlock")], default=0)
+
+
+def test_an_ordinary_child_is_not_isolated(free):
+    assert free.isolation == "none"
+    assert do(free, "status", ["Seccomp", "NoNewPrivs"])["result"] == {"Seccomp": "0", "NoNewPrivs": "0"}
+
+
+def test_level_is_told_before_the_target_runs():
+    with Session("tests.sandbox.no_such_module:function", LIMITS, isolate="cpu") as session:
+        assert session.isolation != ""
+        death = session.receive(10)
+    assert isinstance(death, Death) and death.reason == "exit 1" and "no_such_module" in death.log
+
+
+def test_level_matches_what_the_kernel_says(session):
+    level = session.isolation.split("+")
+    status = do(session, "executed_status", ["Seccomp", "NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb"])["result"]
+    assert status.pop("NoNewPrivs") == "1"
+    assert ("seccomp" in level) == (status.pop("Seccomp") == "2")
+    if "readsall" not in level:
+        assert set(status.values()) == {"0" * 16}
+    for layer, name in {"pid": "pid", "net": "net", "ipc": "ipc", "user": "user", "rofs": "mnt"}.items():
+        apart = os.readlink(f"/proc/{session.pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}")
+        assert (layer in level) == apart or layer == "rofs" and "proc" in level
+    if session.kind == "cuda":
+        assert not {"user", "ipc", "pid"} & set(level)
+
+
+def test_one_hears_of_isolation_at_any_time():
+    with start("cpu") as session:
+        assert do(session, "pid")["result"] > 0
+        assert session.isolation not in ("", "none")
+    with Session("tests.sandbox.targets:forever", LIMITS, isolate="cpu") as session:
+        os.kill(session.pid, signal.SIGKILL)
+        assert session.isolation == "" or session.isolation.startswith(("user", "pid", "net", "landlock", "rlimits"))
+        assert session.receive(10) == Death("signal SIGKILL", "")
+
+
+def test_no_network(session, free):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert do(free, "connect", port) == {"result": "connected"}
+        assert "error" in do(session, "connect", port)
+    families = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_ALG]
+    needs(session, "seccomp")
+    for family in families:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):
+            assert do(session, "open_socket", family, kind) in DENIED
+    assert do(session, "pair") == {"result": "x"}
+
+
+def test_no_abstract_sockets(session, free):
+    name = f"dvk-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0" + name)
+        server.listen()
+        assert do(free, "connect_abstract", name) == {"result": None}
+        if session.kind == "cuda" and landlock(session) < 6:
+            needs(session, "net")
+        assert "error" in do(session, "connect_abstract", name)
+
+
+def test_writes_at_home_only(session, free, tmp_path):
+    paths = [f"/tmp/dvk-test-{os.getpid()}", f"/dev/shm/dvk-test-{os.getpid()}", f"/var/tmp/dvk-test-{os.getpid()}"]
+    paths += [str(tmp_path / "new"), str(ROOT / "dvk" / "new.py")]
+    assert do(session, "at_home") == {"result": []}
+    assert do(session, "write", "/dev/null") == {"result": None}
+    if landlock(session) == 0:
+        needs(session, "rofs")
+    for path in paths:
+        assert do(session, "write", path) in DENIED
+        assert not os.path.exists(path)
+    for path in paths[:4]:
+        assert do(free, "write", path) == {"result": None}
+        assert do(session, "write", path) in DENIED
+        os.unlink(path)
+
+
+def test_changes_no_file_elsewhere(session, free, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("content")
+    os.chmod(file, 0o640)
+    if landlock(session) < 3:
+        needs(session, "rofs")
+    assert do(session, "truncate", str(file)) in DENIED
+    needs(session, "rofs")
+    assert do(session, "chmod", str(file)) in DENIED
+    assert file.read_text() == "content" and file.stat().st_mode & 0o777 == 0o640
+    assert do(free, "chmod", str(file)) == {"result": None}
+
+
+def test_writes_no_settings_of_other_processes(session, free):
+    """Root's own files below /proc are root's to write to, capabilities or not."""
+    with start("none") as other:
+        do(other, "pid")
+        path = f"/proc/{other.pid}/coredump_filter"
+        assert do(free, "write", path)["error"] != "ENOENT"
+        assert do(session, "write", path)["error"] in ("EACCES", "ENOENT", "EROFS")
+        assert do(session, "write", "/proc/sys/kernel/core_pattern") in DENIED
+
+
+def test_compiles_and_loads_at_home(session):
+    assert do(session, "compile_and_load") == {"result": 42}
+
+
+def test_reads_the_system_but_nobodys_data(session, free):
+    assert "result" in do(session, "read", "/etc/passwd")
+    assert "result" in do(session, "read", os.__file__)
+    assert "result" in do(session, "read", launcher.__file__)
+    needs(session, "landlock")
+    with start("cpu") as other:
+        assert do(other, "write", "secret") == {"result": None}
+        secret = f"{do(other, 'environ')['result']['TMPDIR']}/secret"
+        assert do(session, "read", secret) in DENIED
+        assert do(session, "listdir", os.path.dirname(secret)) in DENIED
+        assert do(session, "listdir", tempfile.gettempdir()) in DENIED
+        assert do(session, "listdir", os.path.expanduser("~")) in DENIED
+        assert do(session, "listdir", "/dev/pts") in DENIED
+        assert do(free, "read", secret) == {"result": "x"}
+
+
+def test_given_working_folder_is_read_only(tmp_path):
+    (tmp_path / "source").write_text("int x;")
+    with start("cpu", cwd=tmp_path) as session:
+        assert do(session, "read", "source") == {"result": "int x;"}
+        if landlock(session) == 0:
+            needs(session, "rofs")
+        assert do(session, "write", "source") in DENIED
+
+
+def test_reaches_into_no_other_process(session, free):
+    needs(session, "seccomp")
+    with start("none") as other:
+        address = do(other, "address")["result"]
+        assert do(free, "read_memory", other.pid, address) == {"result": b"in sight".hex()}
+        assert do(session, "read_memory", other.pid, address) in DENIED
+        for pid in (other.pid, os.getpid(), session._warden):
+            assert do(session, "ptrace", pid) in DENIED
+            for name in ("mem", "environ", "maps", "fd/0", "cwd/x"):
+                assert "error" in do(session, "read", f"/proc/{pid}/{name}"), name
+        assert "result" in do(free, "read", f"/proc/{other.pid}/environ")
+
+
+@pytest.mark.parametrize("name", ["bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "keyctl", "mount", "unshare", "shmget"])
+def test_system_calls_are_refused(session, name):
+    needs(session, "seccomp")
+    assert do(session, "syscall", name, 0, 0, 0, 0, 0, 0) in DENIED
+
+
+def test_signals_reach_no_other_process(session, free):
+    with start("none") as other:
+        do(other, "pid")
+        zygote = int(Path(f"/proc/{session._warden}/stat").read_text().rpartition(")")[2].split()[1])
+        victims = [os.getpid(), session._warden, zygote, other.pid]
+        for victim in victims:
+            assert do(free, "kill", victim, 0) == {"result": None}
+            assert do(session, "kill", victim, 0)["error"] in ("EPERM", "ESRCH")
+            assert do(session, "pidfd_kill", victim)["error"] in ("EPERM", "ESRCH", "EINVAL")
+            assert do(session, "sigio", victim)["error"] in ("EPERM", "ESRCH")
+        assert do(free, "sigio", other.pid) == {"result": "owner set"}
+        for everyone in (-1, -os.getpgid(0)):
+            do(session, "kill", everyone, int(signal.SIGUSR1))
+        assert do(other, "pid")["result"] == other.pid  # SIGUSR1 would have ended it
+    assert do(session, "pid")["result"] > 0
+
+
+def test_signals_to_oneself_work(session):
+    with start(session.kind) as victim:
+        victim.send({"do": "abort"})
+        assert victim.receive(10).reason == "signal SIGABRT"
+    session.send({"do": "kill_oneself", "with": [int(signal.SIGKILL)]})
+    assert session.receive(10) == Death("signal SIGKILL", "")
+
+
+def test_tunes_no_other_process(session, free):
+    with start("none") as other:
+        do(other, "pid")
+        for deed in ("affinity", "limits"):
+            assert do(free, deed, other.pid)["result"] is not None or deed == "affinity"
+            assert do(session, deed, other.pid)["error"] in ("EPERM", "ESRCH")
+            assert "result" in do(session, deed, 0)
+            assert "result" in do(session, deed, do(session, "pid")["result"])
+        before = os.getpriority(os.PRIO_PROCESS, other.pid)
+        do(session, "nice_all")
+        assert os.getpriority(os.PRIO_PROCESS, other.pid) == before < 19
+
+
+def test_the_judge_reads_the_child(session, free):
+    address = do(session, "address")["result"]
+    assert do(free, "read_memory", session.pid, address) == {"result": b"in sight".hex()}
+    assert time.clock_gettime((~session.pid << 3) | 2) > 0
+    needs(session, "seccomp")
+    for option, value in ((4, 0), (0x59616D61, 0)):
+        assert do(session, "prctl", option, value) in DENIED
+    os.kill(session.pid, signal.SIGKILL)
+    assert session.receive(10) == Death("signal SIGKILL", "")
+
+
+def test_environment_holds_no_secrets(monkeypatch):
+    launcher.discard({}, launcher.launcher({}))
+    names = ("HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "PGPASSWORD")
+    for name in names:
+        monkeypatch.setenv(name, "xyzzy")
+    monkeypatch.setenv("DVK_TEST_PLAIN", "plain")
+    for kind in KINDS:
+        with start(kind, late_env={"DVK_TEST_OWN": "own"}) as fresh:
+            environ = do(fresh, "environ")["result"]
+            assert "xyzzy" not in environ.values()
+            assert environ["DVK_TEST_PLAIN"] == "plain" and environ["DVK_TEST_OWN"] == "own"
+            home = environ["TMPDIR"]
+            assert all(environ[name].startswith(home) for name in ("HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"))
+            assert "xyzzy" not in Path(f"/proc/{fresh.pid}/environ").read_text()
+    with start("none") as trusted:
+        assert do(trusted, "environ")["result"]["HF_TOKEN"] == "xyzzy"
+
+
+def test_no_descriptors_but_its_own(session):
+    assert do(session, "kinds_of_descriptors")["result"] == ["/dev/null", "pipe", "pipe", "socket"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "reason"), [("memory", "memory"), ("orphans_memory", "memory"), ("fork_bomb", "processes"), ("segfault", "signal SIGSEGV")]
+)
+def test_limits_hold_inside(kind, name, reason):
+    with Session(f"tests.sandbox.targets:{name}", LIMITS, isolate=kind) as session:
+        death = session.receive(15)
+    assert isinstance(death, Death) and death.reason == reason
+    assert gone(session.pid)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_inside_outlives_its_warden(kind):
+    with start(kind) as session:
+        do(session, "start_orphan")
+        inside = below(session._warden)
+        assert len(inside) == (3 if "pid" in session.isolation else 2)
+        os.kill(session._warden, signal.SIGKILL)
+        assert session.receive(10) == Death("closed", "")
+    assert all(gone(pid) for pid in inside)
+
+
+REFUSALS = [
+    ("cpu", ["landlock_create_ruleset"], "landlock"),
+    ("cuda", ["landlock_create_ruleset"], "landlock"),
+    ("cpu", ["seccomp"], "seccomp"),
+    ("cuda", ["seccomp"], "seccomp"),
+    ("cpu", ["unshare"], "net"),
+    ("cuda", ["mount_setattr"], "rofs"),
+    ("cpu", ["mount_setattr", "unshare", "landlock_create_ruleset", "seccomp"], ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "refuse", "layer"), REFUSALS)
+def test_a_layer_that_is_lacking_is_not_claimed(kind, refuse, layer, tmp_path):
+    with Session("tests.sandbox.isolated:enters", LIMITS) as session:
+        session.send({"kind": kind, "refuse": refuse})
+        level = session.receive(10).value["level"]
+        if not layer:
+            assert level == "rlimits"
+        assert level.startswith("rlimits") or not any(part.startswith(layer) for part in level.split("+"))
+        session._isolation = level
+        if layer == "landlock":
+            assert do(session, "read", __file__).keys() == {"result"}
+            assert "result" in do(session, "listdir", "/tmp")
+            needs(session, "rofs")
+            assert do(session, "write", str(tmp_path / "new")) in DENIED
+            assert do(session, "at_home") == {"result": []}
+            needs(session, "seccomp")
+            assert do(session, "kill", os.getpid(), 0) == {"error": "EPERM"}
+            child = do(session, "start_process")["result"]
+            assert do(session, "kill", child, 9) == {"error": "EPERM"}  # the price, on old kernels
+        if layer == "seccomp":
+            assert do(session, "status", ["Seccomp"])["result"] == {"Seccomp": "0"}
+            needs(session, "landlock")
+            assert do(session, "ptrace", os.getpid()) in DENIED
+            assert do(session, "write", str(tmp_path / "new")) in DENIED
+        if layer == "net":
+            needs(session, "seccomp")
+            assert do(session, "open_socket", socket.AF_INET, socket.SOCK_STREAM) in DENIED
+            assert do(session, "kill", os.getpid(), 0) == {"error": "EPERM"}
