@@ -277,6 +277,7 @@ class Verdict(Record):
     profile: dict[str, Any] | None = Field(None, description="Where the time goes (dvk.harness.profile); null unless asked for.")
     cached: bool = Field(False, description="Taken from the verdict cache: judged before, on this machine, by this protocol.")
     seconds: float = Field(0.0, description="Wall clock the judge spent.")
+    stages_s: dict[str, float] = Field(default_factory=dict, description="Of it, by stage: setup, record, compile, check, time, queue …")
     log: str = Field("", description="The last part of what the candidate printed.")
 
     @model_validator(mode="after")

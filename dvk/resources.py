@@ -1,7 +1,8 @@
 """Where dvk keeps things: the files that travel with it, and the user's own folder.
 
-Seeds and examples live in `skills_db/` and `data/` at the top of the checkout and inside the wheel
-as `dvk/_data/…`; `resource` finds them either way, so that nobody else needs to know.
+Seeds and examples live in `skills_db/` and `data/` at the top of the checkout, the red team's kernels
+in `tests/kernels/`, and all of them inside the wheel as `dvk/_data/…`; `resource` finds them either
+way, so that nobody else needs to know.
 It only finds: nothing here writes, and nothing is copied out of the package.
 """
 
@@ -21,7 +22,7 @@ def resource(*parts: str) -> Path:
     Raises:
         MachineError: it is neither in the installed package nor in the checkout.
     """
-    for root in (_PACKAGE / "_data", _PACKAGE.parent):
+    for root in (_PACKAGE / "_data", _PACKAGE.parent, _PACKAGE.parent / "tests"):
         path = root.joinpath(*parts)
         if path.exists():
             return path

@@ -80,7 +80,7 @@ def _ceilings(facts: dict[str, Any]) -> str:
     if not facts.get("copy_gbps"):
         return ""
     matmuls = ", ".join(f"{name} {rate / 1e3:.3g}" for name, rate in facts["gflops"].items())
-    moves = f"copies {facts['copy_gbps']:.0f} GB/s, reads {facts['read_gbps']:.0f} GB/s"
+    moves = f"copies {facts['copy_gbps']:.0f}, reads {facts['read_gbps']:.0f}, writes {facts['write_gbps']:.0f} GB/s"
     return f"{moves}; matmul {matmuls} TFLOP/s; an operator {facts['launch_us']:.1f} µs"
 
 

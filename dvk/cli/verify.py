@@ -49,11 +49,22 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
     ] = False,
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="Attack this machine's judge with the red team's files; exit 0 if it catches all.")
+    ] = False,
+    only: Annotated[str | None, typer.Option(help="With --selftest: classes or rows, such as A,D05.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
     """Say of each candidate whether it computes what the reference does, and how fast; exit 1 unless all are ok."""
+    if selftest:
+        if reference is not None or batch is not None:
+            raise UsageError("--selftest brings its own files", "dvk verify --selftest [--only A,D05] [--device cpu]")
+        _selftest(only, device, workers, config, settings, as_json)
+        return
+    if only is not None:
+        raise UsageError("--only goes with --selftest", "dvk verify --selftest --only A,D05")
     if (batch is None) == (reference is None):
         raise UsageError(
             "give a reference and candidates, or --batch FILE" if reference is None else "--batch takes no other files",
@@ -101,6 +112,26 @@ def command(
     else:
         _print(rows)
     if not all_ok(rows):
+        raise typer.Exit(1)
+
+
+def _selftest(
+    only: str | None, device: str | None, workers: int | None, config: Path | None, settings: list[str] | None, as_json: bool
+) -> None:
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    from dvk import config as configuration
+    from dvk.pipelines import selftest
+
+    outcomes, left_out = selftest.selftest(
+        configuration.load(config, settings or []), only=only, device=device, workers=workers,  # type: ignore[arg-type]
+        progress=selftest.show_progress,
+    )
+    if as_json:
+        print(json.dumps([outcome.for_programs() for outcome in outcomes]))
+    else:
+        print(selftest.report(outcomes, left_out))
+    if not all(outcome.right for outcome in outcomes):
         raise typer.Exit(1)
 
 

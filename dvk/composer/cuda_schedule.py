@@ -22,8 +22,10 @@ from dvk.composer.triton_tile import power
 NUM_SMS = 132
 """Streaming multiprocessors of an H100 or H200: fewer blocks than this leave some idle."""
 MAX_THREADS = 1024
-MAX_EACH = 64
-"""Elements of a row that one thread may hold: unrolled code and registers grow with it."""
+MAX_HELD_BYTES = 256
+"""Bytes of a row that one thread may hold: 64 of its registers."""
+HELD_BYTES_A_BLOCK = 1 << 17
+"""The same for a block: half of an SM's registers."""
 ACCESS_BYTES = 16
 """The widest load or store of one thread."""
 MAX_OPTIONS = 12
@@ -84,15 +86,21 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
     for vector in vectors[:2]:
         for each in (4, 2, 8, 16, 1):
             lanes = min(max(power(-(-length // (vector * each))), 1), MAX_THREADS)
-            if -(-length // (lanes * vector)) * vector <= MAX_EACH:
+            if _held_bytes(kernel, -(-length // (lanes * vector)) * vector) <= min(MAX_HELD_BYTES, HELD_BYTES_A_BLOCK // lanes):
                 persistent.append(_rows("persistent", lanes, _side(lanes, rows), vector))
         for lanes in (1024, 512, 256):
             if lanes * vector < length:
                 looped.append(_rows("looped", lanes, 1, vector))
     splits = _row_splits(kernel, vectors[0]) if rows < 2 * NUM_SMS and length >= 8192 else []
-    if splits and rows * 4 <= NUM_SMS:
+    if splits and (rows * 4 <= NUM_SMS or not persistent):
         return [*splits[:4], *persistent[:3], *looped[:2], *splits[4:]]
     return [*persistent[:8], *looped[:3], *splits] if persistent else [*looped, *splits]
+
+
+def _held_bytes(kernel: Kernel, each: int) -> int:
+    """What a thread holds of a row at `each` elements, by its widest input that is walked whole."""
+    loads = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i)]
+    return each * max(loads, default=4)
 
 
 def _side(lanes: int, rows: int) -> int:
@@ -108,7 +116,7 @@ def _side(lanes: int, rows: int) -> int:
 def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
     """Pieces such that all rows together make a few blocks an SM."""
     found = []
-    for share, lanes in ((4, 256), (8, 256), (2, 512), (4, 512), (16, 128), (2, 1024)):
+    for share, lanes in ((2, 512), (2, 1024), (4, 256), (4, 512), (8, 256), (16, 128)):
         pieces = min(power(share * NUM_SMS // kernel.num_rows), 2048)
         while pieces > 2 and pieces * lanes * vector > kernel.row_length:
             pieces //= 2
@@ -119,30 +127,37 @@ def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
 
 def _column(kernel: Kernel) -> list[dict[str, Any]]:
     rows, length = kernel.num_rows, kernel.row_length
-    columns = [c for c in (32, 64, 16, 128) if c <= power(rows)] or [power(rows)]
-    persistent, looped, splits = [], [], []
-    for side in columns:
-        for lanes in (8, 16, 4, 32, 2, 1):
+    blocks = -(-rows // WARP)
+    # Many columns keep the GPU busy by themselves; each thread then takes several elements of its own.
+    wanted = min(max(power(length) // 8, 1), 8 if blocks >= 8 * NUM_SMS else 16)
+    order = sorted((1, 2, 4, 8, 16, 32), key=lambda lanes: abs(lanes.bit_length() - wanted.bit_length()))
+    persistent, looped = [], []
+    for side in [c for c in (32, 64, 128) if c <= power(rows)] or [power(rows)]:
+        for lanes in order:
             if lanes * side > MAX_THREADS or lanes > power(length) or lanes * side < min(64, power(length) * side):
                 continue
             if -(-length // lanes) <= 32:
                 persistent.append(_rows("persistent", lanes, side, 1))
-            else:
+            elif lanes >= 4:
                 looped.append(_rows("looped", lanes, side, 1))
-    blocks = -(-rows // 32)
-    if length >= 256 and blocks < 2 * NUM_SMS:
-        for share, lanes in ((4, 8), (8, 8), (4, 16), (2, 16)):
-            side = min(32, power(rows))
-            pieces = min(power(max(share * NUM_SMS // blocks, 2)), 1024)
-            while pieces > 2 and pieces * lanes * 4 > length:
-                pieces //= 2
-            splits.append({**_rows("split", lanes, side, 1), "splits": pieces})
-    if splits and blocks * 2 <= NUM_SMS and length >= 1024:
+    splits = _column_splits(rows, length, blocks)
+    if splits:
         return [*splits, *looped[:4], *persistent[:4]]
-    return [*persistent[:6], *looped[:6], *splits[:2]]
+    return [*persistent[:7], *looped[:5]] if persistent else looped
+
+
+def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
+    """Pieces where columns alone do not make enough blocks."""
+    if length < 512 or blocks >= 4 * NUM_SMS:
+        return []
+    found = []
+    for share, lanes in ((8, 8), (4, 16), (16, 8), (8, 16), (4, 32)):
+        pieces = min(power(max(share * NUM_SMS // blocks, 2)), 1024)
+        while pieces > 2 and pieces * lanes * 4 > length:
+            pieces //= 2
+        found.append({**_rows("split", lanes, min(WARP, power(rows)), 1), "splits": pieces})
+    return found
 
 
 def _rows(kind: str, lanes: int, rows: int, vector: int) -> dict[str, Any]:
     return {"kind": kind, "lanes": lanes, "rows": rows, "vector": vector}
-
-

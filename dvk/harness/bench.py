@@ -15,6 +15,8 @@ would take a core from a threaded kernel. Not covered: overlap of consecutive ca
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import threading
 import time
@@ -63,6 +65,10 @@ class Bench:
         self.boards: dict[str, Board] = {}
         self.native = cases.fresh(0)
         self.board = self.board_for(self.native)
+        self.cache_bytes = (
+            torch.cuda.get_device_properties(0).L2_cache_size if task.device == "cuda" else last_level_cache_bytes()
+        )
+        self._alone_ms, self._overhead_ms = 1.0, 20.0
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
 
@@ -95,10 +101,18 @@ class Bench:
             self._weights[number] = board, list(state)
         return peer.load(*self._weights[number])
 
+    def rounds_within(self, seconds: float, num_arms: int, most: int) -> int:
+        """How many rounds the time is likely to allow, warm ones included: so many draws are worth making ahead."""
+        each_s = num_arms * (self._alone_ms + self._overhead_ms) / 1e3
+        return WARM_ROUNDS + min(most, max(MIN_ROUNDS, math.ceil(seconds / each_s)))
+
     def alone(self, reference: Peer) -> float:
         """Median time of the reference while nothing else runs, in ms."""
         samples = self.measure({"reference": reference}, rounds=NUM_ALONE, limit_s=self.settings.search_s, on_output=None)
-        return sorted(samples.ms["reference"])[len(samples.ms["reference"]) // 2]
+        times = sorted(samples.ms["reference"])
+        self._alone_ms = times[len(times) // 2]
+        self._overhead_ms = max(0.1, 1e3 * samples.seconds / (len(times) + WARM_ROUNDS) - self._alone_ms)
+        return self._alone_ms
 
     def measure(
         self,
@@ -197,8 +211,6 @@ class Flush:
             size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
             self._parts = (torch.empty(size // 4, dtype=torch.int32, device="cuda"),)
         elif working_bytes < 4 * last_level_cache_bytes():
-            import os
-
             cores = len(os.sched_getaffinity(0))
             size = min(2 * last_level_cache_bytes(), MAX_FLUSH_BYTES)
             self._parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)

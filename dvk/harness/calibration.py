@@ -22,7 +22,7 @@ from dvk.harness import compare
 from dvk.harness.case import num_bytes
 from dvk.harness.compare import Expected
 from dvk.harness.sensitivity import FEW
-from dvk.harness.tolerance import UNKNOWN, Class, Errors
+from dvk.harness.tolerance import UNKNOWN, Class, Errors, Sums
 from dvk.harness.truth import Answer, Draw, Reference
 from dvk.tasks.trees import named_tensors
 
@@ -44,7 +44,9 @@ class Calibration:
         self.reference, self.precision = reference, precision
         self._room = TRUTH_BYTES[device] - num_bytes([*reference.model.parameters(), *reference.model.buffers()])
 
-    def calibrated(self, draw: Draw, answer: Answer, lower: bool, like: list[Expected] | None = None) -> list[Expected]:
+    def calibrated(
+        self, draw: Draw, answer: Answer, lower: bool, like: list[Expected] | None = None, equal_terms: bool = False
+    ) -> list[Expected]:
         """Expected leaves held against float64.
 
         Args:
@@ -52,6 +54,7 @@ class Calibration:
             answer: the reference's.
             lower: also measure the next coarser format.
             like: leaves of a call that was; where given, never less is admitted than there.
+            equal_terms: many input values are equal.
         """
         expected = self._outsides(draw, answer)
         if not any(e.scale is not None for e in expected):
@@ -59,7 +62,6 @@ class Calibration:
         truth = self._truth(draw, answer)
         coarse = self.reference.lowered(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
         noisy: Answer | None = None
-        read = sum(t.numel() for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point())
         for i, want in enumerate(expected):
             if want.scale is None:
                 continue
@@ -73,7 +75,7 @@ class Calibration:
                 want.own = Errors(noise.typical / 2, noise.worst)
             if (low := _leaf(coarse, i, want)) is not None:
                 want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
-            want.admitted = self.precision.tolerance(want.own, want.lower, read / max(1, want.same.numel()), want.same.numel())
+            want.admitted = self.precision.tolerance(want.own, want.lower, _sums(draw, want, equal_terms))
             if like is not None:
                 want.admitted = want.admitted.at_least(like[i].admitted)
             want.wide = want.admitted.typical < 1e-7
@@ -87,7 +89,7 @@ class Calibration:
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
                 own = known.own if known.own.typical == known.own.typical else known.admitted
-                admitted = known.admitted
+                admitted = self.precision.tolerance(known.own, known.lower, _sums(draw, want, False))
                 want.admitted = Errors(admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst)
                 want.own, want.lower, want.wide = known.own, known.lower, known.wide
         return expected
@@ -129,6 +131,13 @@ def _outside(name: str, leaf: Any, held: set[int]) -> Expected:
         return Expected(name, leaf)
     scale, rms, finite = compare.scales(leaf)
     return Expected(name, leaf, None, scale, rms, finite=finite)
+
+
+def _sums(draw: Draw, want: Expected, equal_terms: bool) -> Sums:
+    read = [t for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point() and t.numel()]
+    elements = want.same.numel()
+    sample = max((t.numel() / t.shape[0] if t.dim() > 1 else t.numel() for t in read), default=1)
+    return Sums(max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms)
 
 
 def _errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:

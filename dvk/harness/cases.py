@@ -33,7 +33,9 @@ from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import NONE, UNKNOWN, Class, Errors, class_of
 from dvk.harness.truth import Answer, Draw, Reference
 from dvk.harness.weights import INTEGERS, WeightSets
+from dvk.records import ShapeVariant
 from dvk.tasks.build import Built
+from dvk.tasks.draw import Call
 from dvk.tasks.trees import map_tensors
 
 KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
@@ -68,7 +70,7 @@ class Cases:
         self._calibration = Calibration(self.reference, self.precision, task.device)
         self._seed = seed
         self._small = reduced(task)
-        self._small_tried = False
+        self._pools: dict[int, Call] = {}
         self._kept: dict[Key, Case | None] = {}
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
@@ -93,10 +95,7 @@ class Cases:
             self.skipped.setdefault(key.family if key.family != NATIVE else key.variant, str(reason))
             self._kept[key] = None
             return None
-        size = case.num_bytes + num_bytes([e.truth for e in case.expected])
-        if size <= self._room:
-            self._room -= size
-            self._kept[key] = case
+        self._keep(key, case)
         return case
 
     def state(self, weights: int) -> dict[str, Any]:
@@ -189,7 +188,7 @@ class Cases:
     def _excused(self, case: Case, number: int, leaf: torch.Tensor, difference: Difference) -> Errors | None:
         if difference.error != difference.error:
             return None
-        return sensitivity.excused(leaf, case.expected[number], self._sensitivity(case)[number], self.precision)
+        return sensitivity.excused(leaf, case.expected[number], self._sensitivity(case)[number], self.precision, case.key.family in TIES)
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:
@@ -204,15 +203,22 @@ class Cases:
         if key.family != NATIVE:
             return self._family(key)
         self._vet_weights(key.weights)
-        return self._first(key.backward) if key == self._first_key(key.backward) else self._followed(key)
+        base = self._base(key.backward)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        return self._held_against_truth(key) if key == base.key else self._followed(key)
 
-    def _first_key(self, backward: bool) -> Key:
-        seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
-        return Key(NATIVE, NATIVE, 0, seed, backward)
+    def _base(self, backward: bool) -> Case:
+        """What is known of the native case that was held against float64; its tensors may be gone."""
+        if backward not in self._bases:
+            seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
+            case = self._held_against_truth(Key(self._cheap(), NATIVE, 0, seed, backward))
+            self._keep(case.key, case)
+            thin = [replace(e, same=None, truth=None, scale=None if e.scale is None else e.scale[:0]) for e in case.expected]
+            self._bases[backward] = self._best[backward] = replace(case, args=[], kwargs={}, buffers={}, expected=thin)
+        return self._bases[backward]
 
-    def _first(self, backward: bool) -> Case:
-        """The native case that others follow."""
-        key = self._first_key(backward)
+    def _held_against_truth(self, key: Key) -> Case:
         draw, _ = self._drawn(key)
         try:
             answer = self.reference.run(draw)
@@ -220,14 +226,11 @@ class Cases:
             raise TaskError(f"gradients of {self.built.task.entry} cannot be compared: {error}", "judge it without --backward") from None
         return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
 
-    def _base(self, backward: bool) -> Case:
-        """What is known of the first native case; its tensors may be gone."""
-        if backward not in self._bases:
-            case = self.get(self._first_key(backward))
-            assert case is not None, "native inputs are never unfit"
-            thin = [replace(e, same=None, truth=None, scale=None if e.scale is None else e.scale[:0]) for e in case.expected]
-            self._bases[backward] = self._best[backward] = replace(case, args=[], kwargs={}, buffers={}, expected=thin)
-        return self._bases[backward]
+    def _keep(self, key: Key, case: Case) -> None:
+        size = case.num_bytes + num_bytes([e.truth for e in case.expected])
+        if key not in self._kept and size <= self._room:
+            self._room -= size
+            self._kept[key] = case
 
     def _followed(self, key: Key) -> Case:
         base = self._base(key.backward)
@@ -275,7 +278,8 @@ class Cases:
             raise Unfit("the reference returns another structure")
         told = key.family == "zero_mean"
         like = None if told else self._best[key.backward].expected
-        case = self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=told, like=like))
+        expected = self._calibration.calibrated(draw, answer, lower=told, like=like, equal_terms=key.family in TIES)
+        case = self._case(key, draw, answer, expected)
         for want, known in zip(case.expected, base.expected, strict=True):
             if not want.finite and known.finite:
                 raise Unfit("the reference returns NaN or infinity")
@@ -291,7 +295,7 @@ class Cases:
         if any(e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected):
             raise Unfit("equal values make indices arbitrary")
         for want, found in zip(case.expected, self._sensitivity(case), strict=True):
-            if isinstance(want.same, torch.Tensor) and found.count > max(8, FEW * want.same.numel()):
+            if isinstance(want.same, torch.Tensor) and found.jumps > max(8, FEW * want.same.numel()):
                 raise Unfit("the outputs jump at many elements there")
 
     def _vet_weights(self, weights: int) -> None:
@@ -301,7 +305,7 @@ class Cases:
         self._vetted.add(weights)
         base = self._base(False)
         try:
-            answer = self.reference.run(self._drawn(replace(base.key, variant=self._cheap(), weights=weights))[0])
+            answer = self.reference.run(self._drawn(replace(base.key, weights=weights))[0])
         except Exception as error:  # noqa: BLE001 - weights of our making are ours to take back, whatever they broke
             why = f"the reference raises {type(error).__name__} under weights drawn anew"
         else:
@@ -313,12 +317,10 @@ class Cases:
         self.skipped[f"weights {weights}"] = why
 
     def _cheap(self) -> str:
-        """The variant in which families are drawn: the reduced batch, if the reference accepts it."""
-        if self._small is not None and not self._small_tried:
-            self._small_tried = True
-            key = replace(self._base(False).key, variant=self._small.name)
+        """The variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
+        if self._small is not None and not self._pools:
             try:
-                self.reference.run(self._drawn(key)[0])
+                self.reference.run(self._drawn(Key(self._small.name, NATIVE, 0, 0))[0])
             except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
                 self._small = None
         return self._small.name if self._small is not None else NATIVE
@@ -326,22 +328,34 @@ class Cases:
     def _drawn(self, key: Key, keep_sign: bool = False) -> tuple[Draw, list[torch.Tensor]]:
         """The inputs of a key, and the native tensors that its family changed."""
         small = self._small
-        args, kwargs = self.built.inputs(key.seed, small if small is not None and key.variant == small.name else key.variant)
+        if small is not None and key.variant == small.name:
+            args, kwargs = self._pool(small, max(key.weights, 1))
+        else:
+            args, kwargs = self.built.inputs(key.seed, key.variant)
+        native = Draw(args, kwargs, key.seed, key.weights, key.backward)
         changed: list[torch.Tensor] = []
         if key.family == NATIVE:
-            return Draw(args, kwargs, key.seed, key.weights, key.backward), changed
+            return native, changed
+        domain = self.reference.domain(native)
         generator = torch.Generator(self.built.task.device).manual_seed(key.seed + 1)
         loose: list[bool] = []
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
-            loose.append(kind_of(tensor) != "fixed")
-            made = derive(key.family, tensor, generator, keep_sign) if loose[-1] else tensor
+            kind = kind_of(tensor, domain)
+            loose.append(kind != "fixed")
+            made = derive(key.family, tensor, kind, generator, keep_sign)
             if made is not tensor:
                 changed.append(tensor)
             return made
 
         args, kwargs = map_tensors(other, (args, kwargs))
         return Draw(args, kwargs, key.seed, key.weights, key.backward, loose), changed
+
+    def _pool(self, small: ShapeVariant, number: int) -> Call:
+        """One reduced native draw from which all families are derived: drawing it costs as much as a full one."""
+        if number not in self._pools:
+            self._pools[number] = self.built.inputs((self._seed + 7_368_787 * number) % (1 << 31), small)
+        return self._pools[number]
 
     def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
         return Case(key, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)

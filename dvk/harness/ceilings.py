@@ -28,6 +28,7 @@ class Ceilings(Record):
     device: Device = Field(description="`cpu` (all cores) or `cuda` (one GPU).")
     copy_gbps: float = Field(gt=0, description="Bytes read plus bytes written a second by a large copy, in 1e9.")
     read_gbps: float | None = Field(None, gt=0, description="Bytes read a second by a large reduction, in 1e9.")
+    write_gbps: float | None = Field(None, gt=0, description="Bytes written a second by a large fill, in 1e9.")
     gflops: dict[str, float] = Field(
         default_factory=dict, description="1e9 floating-point operations a second of a large matmul, by precision: fp32, tf32, bf16, fp16.")
     launch_us: float | None = Field(None, gt=0, description="Microseconds a small operator costs when many follow each other.")
@@ -36,8 +37,8 @@ class Ceilings(Record):
 
     @property
     def memory_gbps(self) -> float:
-        """The highest bandwidth that was seen."""
-        return max(self.copy_gbps, self.read_gbps or 0.0)
+        """The highest bandwidth that was seen; on an H100 a fill reaches 7 % more than a copy."""
+        return max(self.copy_gbps, self.read_gbps or 0.0, self.write_gbps or 0.0)
 
 
 def load(device: Device) -> Ceilings | None:
@@ -56,7 +57,7 @@ def better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         one: facts as `machine.recall` gives them, `other` wins where they are equal.
     """
     best = {**one, **other}
-    for name in ("copy_gbps", "read_gbps"):
+    for name in ("copy_gbps", "read_gbps", "write_gbps"):
         if isinstance(one.get(name), (int, float)) and name in other:
             best[name] = max(one[name], other[name])
     for name in ("launch_us", "sync_us"):

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from dvk import machine
 from dvk.config import Config, Limits
-from dvk.harness import backends, claims, static
+from dvk.harness import backends, ceilings, claims, static
 from dvk.harness.intervals import median_ratio
-from dvk.harness.verdicts import Measured, broken_by, charged, claim_timing, median, of_death, search_timing, verdict_of
+from dvk.harness.verdicts import Measured, broken_by, charged, claim_timing, median, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
@@ -49,8 +49,6 @@ class Court:
 
     Args:
         task: the reference.
-        tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
-        baselines: names in `arms.ARMS`, timed in the same rounds.
         config: limits and judge settings.
         backward: compare gradients, too.
         brief: fewer input sets, for ranking candidates that will be judged again.
@@ -65,10 +63,13 @@ class Court:
     """
 
     def __init__(
-        self, task: Task, tier: Tier, baselines: Sequence[str], config: Config, *, backward: bool = False, brief: bool = False,
+        self, task: Task, config: Config, *, backward: bool = False, brief: bool = False,
         require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module",
     ):
-        self.task, self.tier, self.baselines, self.config = task, tier, tuple(baselines), config
+        self.task, self.config = task, config
+        self.baselines: tuple[str, ...] = ()
+        self.tier: Tier = "search"
+        self._spent: dict[str, float] = {}
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
         self.contract = contract
         self._recorded: dict[str, Any] | None = None
@@ -99,8 +100,19 @@ class Court:
             self._referee.close()
             self._referee = None
 
-    def judge(self, candidate: Candidate, deadline: float | None = None) -> Verdict | None:
-        """The verdict; None when the deadline (time.monotonic's clock) came first."""
+    def judge(
+        self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
+    ) -> Verdict | None:
+        """The verdict; None when the deadline came first.
+
+        Args:
+            candidate: what to judge.
+            tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
+            baselines: names in `arms.ARMS`, timed in the same rounds.
+            deadline: on time.monotonic's clock.
+        """
+        self.tier, self.baselines = tier, tuple(baselines)
+        self._spent = {}
         began = time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
@@ -127,7 +139,10 @@ class Court:
         measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
         if measured is None:
             measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
-        return None if measured is None else self._verdict(began, measured, search_timing(measured, self.baselines))
+        if measured is None:
+            return None
+        timing = search_timing(measured, self.baselines)
+        return self._verdict(began, *possible(measured, timing, self.task.device))
 
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         """Sets of fresh processes until the claim is decided."""
@@ -149,8 +164,7 @@ class Court:
                 if len(sets) >= claims.LAST_LOOK or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
                     break
         self._end_arms()
-        timing = claim_timing(sets, self.baselines, claim)
-        return self._verdict(began, sets[0], timing)
+        return self._verdict(began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device))
 
     # ------------------------------------------------------------ processes
 
@@ -161,12 +175,12 @@ class Court:
         self._referee.send(
             {
                 "task": self.task.model_dump(mode="json"),
-                "tier": self.tier,
                 "judge": self.config.judge.model_dump(),
                 "seed": secrets.randbits(31),
                 "backward": self.backward,
                 "brief": self.brief,
                 "threads": machine.num_cores(),
+                "roofline": ceilings.load(self.task.device) is not None,
             }
         )
         answer = self._await("ready", self.config.limits.wall_s, deadline)
@@ -184,7 +198,8 @@ class Court:
         assert self._referee is not None
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            session = Session(PLAYER if name == "player" else RUNNER, self._limits, descriptors=[theirs.fileno()], late_env={**_trusted_env(), **self._env})
+            target = PLAYER if name == "player" else RUNNER
+            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**_trusted_env(), **self._env})
             self._arms[name] = session
             self._referee.send({"arm": name, "pid": session.pid}, [ours.fileno()])
         answer = self._await("arm", self.config.limits.wall_s, deadline)
@@ -213,9 +228,11 @@ class Court:
         """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
         assert self._referee is not None
         with Session(RECORDER, self._limits, late_env={"CUDA_VISIBLE_DEVICES": ""}, isolate="cpu") as recorder:
+            before = time.monotonic()
             recorder.send({"source": candidate.source, "task": self.task.model_dump(mode="json"), **(self._recorded or {})})
             answer = recorder.receive(self.config.judge.candidate_s)
             isolation = recorder.isolation
+            self._spent["record"] = time.monotonic() - before
         if isinstance(answer, Death):
             self.stage = "compile"
             return Measured(self._death(answer), answer.log, isolation)
@@ -239,6 +256,8 @@ class Court:
             reason = "timeout" if found is None else "its kernels broke the GPU's context"
             return Measured(self._death(Death(reason, log)), log, isolation)
         findings = dict(found.value["findings"])
+        if findings["status"] in (Status.LAUNCH_ERROR.value, Status.CHEAT.value):
+            self._arms.pop("player").close()  # a kernel may have broken its context
         return Measured(findings, "", isolation, findings.pop("samples", {}))
 
     def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False) -> dict[str, Any]:
@@ -248,6 +267,7 @@ class Court:
         return {
             "candidate": True,
             "source": candidate.source,
+            "tier": self.tier,
             "untimed": self._untimed(candidate),
             "arms": [name for name in arms if name in self._arms],
             "one_case": one_case,
@@ -338,6 +358,7 @@ class Court:
                 limit = min(limit, max(0.0, deadline - time.monotonic()))
             before = time.monotonic()
             answer = self._referee.wait(limit)
+            self._spent[self.stage] = self._spent.get(self.stage, 0.0) + time.monotonic() - before
             if counted:
                 left = max(0.0, left - (time.monotonic() - before))
             if answer is None or isinstance(answer, Death) or wanted in answer.value or "broken" in answer.value:
@@ -363,7 +384,8 @@ class Court:
         return of_death(death, self.stage, self.config)
 
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
-        return verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
+        verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
+        return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._spent.items()}})
 
 
 def _trusted_env() -> Mapping[str, str]:

@@ -7,7 +7,7 @@ What is returned are the fields of a `Verdict` that are known here, and raw samp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import WARM_ROUNDS, Bench
+from dvk.harness.bench import Bench
 from dvk.harness.board import Board
 from dvk.harness.cases import Case, Cases, Key, Outcome
 from dvk.harness.charges import gap_charge
@@ -31,6 +31,9 @@ INTERPRETER_SHARE = 0.6
 
 MOST_BYTES = 64 << 20
 """A candidate may return this much more than the reference before it is refused unread."""
+
+
+MOST_LEAVES = 4096
 
 
 class Wrong(Exception):
@@ -52,6 +55,7 @@ class Examination:
         peer: the candidate's process.
         say: called with the name of each stage as it begins.
         lane: context manager that holds the device, for a measurement (True) or for other work.
+        threads: context manager in which PyTorch uses all cores.
     """
 
     def __init__(
@@ -63,9 +67,10 @@ class Examination:
         peer: Peer,
         say: Say,
         lane: Callable[[bool], AbstractContextManager[None]],
+        threads: Callable[[], AbstractContextManager[None]],
     ):
         self.task, self.cases, self.settings, self.bench, self.peer = task, cases, settings, bench, peer
-        self.say, self.lane = say, lane
+        self.say, self.lane, self.threads = say, lane, threads
         self.checked: list[Case] = []
         self.worst = 0.0
         self.tolerance = 0.0
@@ -79,6 +84,7 @@ class Examination:
         self,
         source: str,
         *,
+        keys: Sequence[Key],
         plan: dict[str, Any] | None,
         untimed: str | None,
         one_case: bool,
@@ -91,6 +97,7 @@ class Examination:
         """Findings on `source`.
 
         Args:
+            keys: the input sets to check, in this order.
             plan: the candidate's launches, to be replayed by a player, in its place.
             untimed: None, or why no time is taken.
             one_case: check one input set only: the process is one of several that were given the same source.
@@ -112,14 +119,15 @@ class Examination:
                 else:
                     self.compiled = self.peer.ask("plan", plan=plan).get("compiled", {})
                 stage = "check"
-                self._check_all(began, untimed, one_case)
+                self._check_all(keys[:1] if one_case else keys, began, untimed)
                 if require_kernels:
                     self._own_kernels()
             if not arms or untimed:
                 return self._findings(Status.OK, "done", untimed_reason=untimed)
             settle()
             self.say("prepare")
-            self.cases.stock(rounds + WARM_ROUNDS)
+            with self.lane(False), self.threads():
+                self.cases.stock(self.bench.rounds_within(limit_s, 1 + len(arms), rounds))
             self.say("queue")
             with self.lane(True):
                 stage = "time"
@@ -157,9 +165,9 @@ class Examination:
 
     # ------------------------------------------------------------ check
 
-    def _check_all(self, began: float, untimed: str | None, one_case: bool) -> None:
+    def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None) -> None:
         loaded, variant = -100, self.bench.native.key.variant
-        for key in self.cases.keys[:1] if one_case else self.cases.keys:
+        for key in keys:
             if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
                 break
             case = self._case(key)
@@ -187,7 +195,8 @@ class Examination:
     def _case(self, key: Key) -> Case | None:
         """The reference's work is not the candidate's time."""
         self.say("prepare")
-        case = self.cases.get(key)
+        with self.threads():
+            case = self.cases.get(key)
         self.say("check")
         return case
 
@@ -276,6 +285,7 @@ class Examination:
 
 def _claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     leaves, spec = answer.get("leaves"), answer.get("spec", "")
-    if not isinstance(leaves, list) or len(leaves) > 4096 or not all(isinstance(leaf, dict) for leaf in leaves) or not isinstance(spec, str):
+    sound = isinstance(leaves, list) and len(leaves) <= MOST_LEAVES and all(isinstance(leaf, dict) for leaf in leaves)
+    if not sound or not isinstance(spec, str):
         raise Interfered("it wrote to the judge's line")
-    return leaves, spec
+    return list(leaves or ()), spec

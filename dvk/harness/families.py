@@ -9,9 +9,10 @@
     constant_rows  some rows one value throughout, some zero
 
 What would lose its meaning stays native in every family (`kind_of`): labels, masks, indices, single
-numbers, probabilities, sorted values, triangular and symmetric matrices, and tensors with infinities.
-Zeros of a sparse tensor stay zeros. `keep_sign` is the cautious form: inputs that are never
-negative stay native too. Whether the reference is at home there is for `cases` to find out.
+numbers, values that sum to one, sorted values, and tensors with infinities. Zeros of a sparse tensor
+stay zeros, a symmetric matrix stays symmetric, probabilities stay in [0, 1] where the reference insists.
+`keep_sign` is the cautious form: inputs that are never negative stay native too. Whether the reference
+is at home there is for `cases` to find out.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from typing import Literal
 import torch
 
 from dvk.harness.compare import row_length
+from dvk.harness.domains import Domain
 
 NATIVE = "native"
 FAMILIES = ("zero_mean", "integers", "heavy_tail", "large", "small", "constant_rows")
 """Besides the native one, most telling first."""
+WITHIN_UNIT = ("integers", "small", "constant_rows")
+"""Families that keep what lies in [0, 1] there."""
 TIES = ("integers", "constant_rows")
 """Families with many equal values: which of them an index names is arbitrary."""
 
@@ -35,12 +39,13 @@ LARGEST_HALF = 8192.0
 SAMPLE = 4096
 FEW_VALUES = 16
 
-Kind = Literal["fixed", "positive", "signed"]
+Kind = Literal["fixed", "unit", "positive", "signed"]
 
 
-def kind_of(tensor: torch.Tensor) -> Kind:
-    """What a native input tensor seems to be: `fixed` must not change, `positive` has no negative value."""
-    if not tensor.is_floating_point() or tensor.numel() < 2 or not bool(tensor.isfinite().all()):
+def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
+    """What a native input tensor seems to be: `fixed` must not change, `unit` must stay in [0, 1], `positive` has no
+    negative value."""
+    if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2 or not bool(tensor.isfinite().all()):
         return "fixed"
     if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
         return "fixed"  # expanded: one value in many places
@@ -49,8 +54,10 @@ def kind_of(tensor: torch.Tensor) -> Kind:
     if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool((sample == sample.round()).all()):
         return "fixed"
     low = float(tensor.min())
-    if _ordered(tensor) or _structured(tensor) or (low >= 0 and _normalised(tensor)):
+    if _ordered(tensor) or (low >= 0 and _normalised(tensor)):
         return "fixed"
+    if domain.probabilities and low >= 0 and float(tensor.max()) <= 1:
+        return "unit"
     return "positive" if low >= 0 else "signed"
 
 
@@ -60,20 +67,24 @@ def zero_mean_already(tensor: torch.Tensor) -> bool:
     return abs(float(wide.mean())) < 0.1 * float(wide.std())
 
 
-def derive(family: str, tensor: torch.Tensor, generator: torch.Generator, keep_sign: bool) -> torch.Tensor:
-    """`tensor` as the family has it, with the same dtype and strides; the native one where it must not change.
+def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Generator, keep_sign: bool) -> torch.Tensor:
+    """`tensor` as the family has it, with the same dtype and strides; itself where it must not change.
 
     Args:
         family: one of FAMILIES.
         tensor: a native input.
+        kind: what `kind_of` says of it.
         generator: of the tensor's device.
         keep_sign: leave inputs alone that are never negative.
     """
-    kind = kind_of(tensor)
-    if kind == "fixed" or (keep_sign and kind == "positive"):
+    if kind == "fixed" or (keep_sign and kind != "signed") or (kind == "unit" and family not in WITHIN_UNIT):
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
-    made = _MAKERS[family](wide, kind == "positive", tensor.dtype, generator).to(tensor.dtype)
+    made = _MAKERS[family](wide, kind != "signed", tensor.dtype, generator)
+    if kind == "unit":
+        made = made.clamp(max=1.0)
+    if _symmetric(tensor):
+        made = made.triu() + made.triu(1).mT
     zeros = tensor == 0
     if float(zeros.float().mean()) > 0.01:
         made = made.masked_fill(zeros, 0.0)
@@ -151,13 +162,8 @@ def _ordered(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 0 and tensor.shape[-1] >= 8 and bool((tensor[..., 1:] >= tensor[..., :-1]).all())
 
 
-def _structured(tensor: torch.Tensor) -> bool:
-    """Symmetric or triangular matrices."""
-    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
-        return False
-    if torch.equal(tensor, tensor.mT):
-        return True
-    return torch.equal(tensor, tensor.tril()) or torch.equal(tensor, tensor.triu())
+def _symmetric(tensor: torch.Tensor) -> bool:
+    return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1 and torch.equal(tensor, tensor.mT)
 
 
 def _normalised(tensor: torch.Tensor) -> bool:

@@ -49,11 +49,11 @@ def judge(
         MachineError: no sandbox can be started.
     """
     verdicts: list[Verdict] = []
-    with Court(task, tier, baselines, config, backward=backward, require_kernels=require_kernels, contract=contract) as court:
+    with Court(task, config, backward=backward, require_kernels=require_kernels, contract=contract) as court:
         for position, candidate in enumerate(candidates):
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            if (verdict := court.judge(candidate, deadline)) is None:
+            if (verdict := court.judge(candidate, tier, baselines, deadline)) is None:
                 break
             verdicts.append(verdict)
             if on_verdict is not None:

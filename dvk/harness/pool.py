@@ -65,12 +65,12 @@ class Pool:
                     if court is None or court.task.id != task.id:
                         if court is not None:
                             court.close()
-                        court = Court(task, tier, baselines, self.config, backward=backward,
+                        court = Court(task, self.config, backward=backward,
                                       require_kernels=require_kernels, gpu=_gpu(task, number), contract=contract)
                     mine = court
                     name = key(task, candidate, tier, baselines, self.config,
                                flags={"backward": backward, "require_kernels": require_kernels, "contract": contract})
-                    verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, name))  # noqa: B023 - asked at once
+                    verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
                 results.put(None)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
@@ -95,10 +95,10 @@ class Pool:
         finally:
             desk.shut()
 
-    def _judge(self, court: Court, candidate: Candidate, name: str) -> Verdict:
+    def _judge(self, court: Court, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
         if self.remembered is not None and (known := self.remembered.recall(name)) is not None:
             return known
-        verdict = court.judge(candidate)
+        verdict = court.judge(candidate, tier, baselines)
         assert verdict is not None, "there is no deadline"
         if self.remembered is not None:
             self.remembered.remember(name, verdict)

@@ -61,7 +61,7 @@ def profile_call(
     num_bytes: float | None = None,
     flops: float | None = None,
 ) -> Profile:
-    """Where the time of `fn()` goes; it is called some 10 to 45 times.
+    """Where the time of `fn()` goes; it is called some 10 to 45 times. A process's first one on a GPU takes 2 to 8 s.
 
     Args:
         fn: one call of the module, alike each time.
@@ -89,7 +89,7 @@ def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled,
     torch.cuda.synchronize()
     walls = _walls(fn, torch.cuda.synchronize)
     both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=both, record_shapes=True, with_flops=True) as profiler, _triton() as seen:
+    with profile(activities=both, record_shapes=True, with_flops=True, acc_events=True) as profiler, _triton() as seen:
         num_calls = len(_walls(fn, torch.cuda.synchronize))
     trace = _trace(profiler)
     found = launches(trace["traceEvents"], own)
@@ -193,7 +193,7 @@ def _plain(name: str) -> str:
 
 def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
     wall = median(_walls(fn, lambda: None))
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True, acc_events=True) as profiler:
         profiled = _walls(fn, lambda: None)
     num_calls = len(profiled)
     operators: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # calls, milliseconds, flops

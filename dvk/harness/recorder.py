@@ -7,11 +7,14 @@ JSON, {refused: why} where no plan can stand for the candidate, or {failed} with
 from __future__ import annotations
 
 from dvk.harness.plans.calls import CallSpec, Gpu, Layout
-from dvk.harness.plans.record import NotReducible, record
+from dvk.harness.plans.plan import NotReducible
+from dvk.harness.plans.record import preload, record
 from dvk.harness.runner import failure, settle
 from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
+
+preload()  # in the zygote, which imports this once, so that its children need not
 
 
 def serve(channel: Channel) -> None:

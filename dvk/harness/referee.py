@@ -4,9 +4,9 @@ Sandbox target. It executes the user's reference, which is trusted as far as the
 Candidates and the arms they are timed against run in processes of their own (`runner`); their ends
 of the line arrive here as descriptors with the parent's orders.
 
-From the parent: first {task, tier, judge, seed, backward}; then any of
+From the parent: first {task, judge, seed, backward, brief, threads, roofline}; then any of
     {arm: name, pid} + descriptor                 → {arm: name} or {arm: name, failed: why}
-    {candidate, source, pid, untimed, one_case, require_kernels, arms, rounds, limit_s} + descriptor → stages, then {findings}
+    {candidate, source, tier, pid, untimed, one_case, require_kernels, arms, rounds, limit_s} + descriptor → stages, then {findings}
     {candidate, plan, …}: the same for a launch plan, in the arm `player`
     {alone: true}                                 → {alone: reference_ms}, measured with nothing else running
 To the parent besides: {stage} as each begins (setup, queue, prepare, compile, check, time), {settle}
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -25,10 +26,12 @@ import torch
 from dvk.config import Judge
 from dvk.errors import TaskError
 from dvk.harness.bench import Bench
+from dvk.harness.calls import put_buffers
 from dvk.harness.cases import Cases, plan
 from dvk.harness.examination import Examination
 from dvk.harness.lanes import Lane
 from dvk.harness.link import Gone
+from dvk.harness.needed import needed_bytes
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.records import Task
 from dvk.sandbox import Channel
@@ -65,18 +68,18 @@ class _Referee:
         if self.task.device == "cuda":
             torch.cuda.init()
         self.lane = Lane(_device_name(self.task))
-        with torch_threads(request["threads"]):
+        self.threads: int = request["threads"]
+        with torch_threads(self.threads):
             self.built = build(self.task)
-            keys = plan(
-                self.task, request["tier"], self.settings.num_seeds, request["seed"],
-                backward=request["backward"], brief=request["brief"],
-            )
-            self.cases = Cases(self.built, keys, request["seed"])
-            for key in keys:
-                self.cases.get(key)
-            self.health = self.cases.findings
-            self.cases.release()
+            self.plans = {
+                tier: plan(self.task, tier, self.settings.num_seeds, request["seed"], backward=request["backward"],
+                           brief=request["brief"] and tier == "search")
+                for tier in ("smoke", "search", "claim")
+            }
+            self.cases = Cases(self.built, self.plans["claim"], request["seed"])
+            self.cases.get(self.plans["search"][0])
         self.bench = Bench(self.task, self.cases, self.settings)
+        self.needed: dict[str, int] | None = None if request["roofline"] else {}
         self.arms: dict[str, Peer] = {}
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -126,10 +129,11 @@ class _Referee:
             peer = self.arms["player"]
         else:
             peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
-        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane)
+        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane, self._threads)
         try:
             findings = examination.run(
                 order["source"],
+                keys=self.plans[order["tier"]],
                 plan=plan,
                 untimed=order["untimed"],
                 one_case=order["one_case"],
@@ -142,12 +146,29 @@ class _Referee:
         finally:
             if plan is None:
                 peer.close()
-        return {"health": list(self.health), **findings}
+        if "samples" in findings:
+            findings |= self._roofline()
+        return {"health": list(self.cases.findings), **findings}
+
+    def _roofline(self) -> dict[str, int]:
+        """What a right answer must move, and the cache that is flushed; found out once."""
+        if self.needed is None:
+            self.say("prepare")
+            case, model = self.cases.fresh(0), self.built.model
+            with self._lane(False), self._threads():
+                self.cases.use(0)
+                moved = needed_bytes(lambda: model(*case.args, **case.kwargs), [*case.inputs, *model.parameters()])
+                put_buffers(model, self.cases.initial(0))
+            self.needed = {"needed_bytes": moved, "cache_bytes": self.bench.cache_bytes}
+        return self.needed
 
     def _settle(self) -> None:
         """Have the parent end whatever the candidate has started beside itself."""
         self.channel.send({"settle": True})
         self.channel.receive()
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return torch_threads(self.threads)
 
     def _lane(self, alone: bool) -> AbstractContextManager[None]:
         if alone:
@@ -155,16 +176,13 @@ class _Referee:
         return self.lane.shared() if self.task.device == "cpu" else nullcontext()
 
 
-class torch_threads:
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
     """All cores for work in which nobody is timed."""
-
-    def __init__(self, count: int):
-        self.count = count
-
-    def __enter__(self) -> None:
-        torch.set_num_threads(self.count)
-
-    def __exit__(self, *_: object) -> None:
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
         torch.set_num_threads(1)
 
 

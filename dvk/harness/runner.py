@@ -6,8 +6,9 @@ clock stamps) or only ever speaks against the candidate (errors). The reference 
 run in the same program, so that both sides of a comparison pay the same for it.
 
 Orders (JSON frames): build, weights, inputs, prepare, call, tensors, export, profile, rounds. Inside
-`rounds` single bytes: p prepare → r ready, g go → d done (or e and a frame: it raised), c copy to the
-board → k copied, x leave.
+`rounds` single bytes: p prepare → r ready; the call begins when its number stands in the control page
+(the runner spins for it, a few µs) → d done (or e and a frame: it raised); c copy to the board → k
+copied; x leave.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dvk.harness.board import Board, flat, layout_of
 from dvk.harness.calls import buffers_of, call, describe, put_buffers
 from dvk.harness.link import Gone, Link
 from dvk.harness.operators import forbidden
-from dvk.harness.peer import END, FIRST, SEED, START
+from dvk.harness.peer import END, FIRST, GO, SEED, START
 from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
@@ -41,6 +42,9 @@ from dvk.tasks.state import reseed
 
 MAX_LEAVES = 500
 """Output tensors whose addresses fit the control page."""
+
+WAKING = 10
+"""Empty kernels before a timed call on a GPU: the processor, the driver and this context wake up."""
 
 _now = time.perf_counter_ns
 _synchronise = torch.cuda.synchronize
@@ -197,41 +201,44 @@ class Runner:
         result: Any = None
         gc.collect()
         gc.disable()
+        number = control[GO]
         link.ring(b"r")
         try:
             with torch.no_grad():
                 while (byte := link.wait()) != b"x":
-                    if byte == b"p":
-                        del tensors[:]
-                        result = None
-                        put_buffers(self.model, self.initial)
-                        if self.task.stochastic:
-                            reseed(control[SEED])
-                        if sync:
-                            touch.add_(1)
-                            _synchronise()
-                        link.ring(b"r")
-                    elif byte == b"c":
+                    if byte == b"c":
                         self.copy_out(tensors)
                         link.ring(b"k")
-                    else:
-                        try:
-                            start = _now()
-                            result = self.call(*self.args, **self.kwargs)
-                            if sync:
-                                _synchronise()
-                            end = _now()
-                            leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
-                            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                            for i, leaf in enumerate(tensors):
-                                control[FIRST + i] = leaf.data_ptr()
-                            control[START], control[END] = start, end
-                        except BaseException as error:  # noqa: BLE001 - see _guarded
-                            traceback.print_exc(limit=20)
-                            link.ring(b"e")
-                            link.send({"failed": failure(error)})
-                            continue
-                        link.ring(b"d")
+                        continue
+                    del tensors[:]
+                    result = None
+                    put_buffers(self.model, self.initial)
+                    if self.task.stochastic:
+                        reseed(control[SEED])
+                    for _ in range(WAKING if sync else 0):
+                        touch.add_(1)
+                        _synchronise()
+                    number += 1
+                    link.ring(b"r")
+                    while control[GO] < number:
+                        pass
+                    try:
+                        start = _now()
+                        result = self.call(*self.args, **self.kwargs)
+                        if sync:
+                            _synchronise()
+                        end = _now()
+                        leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
+                        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                        for i, leaf in enumerate(tensors):
+                            control[FIRST + i] = leaf.data_ptr()
+                        control[START], control[END] = start, end
+                    except BaseException as error:  # noqa: BLE001 - see _guarded
+                        traceback.print_exc(limit=20)
+                        link.ring(b"e")
+                        link.send({"failed": failure(error)})
+                        continue
+                    link.ring(b"d")
         finally:
             gc.enable()
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from dvk.harness.compare import Expected, ratios, real, targets
-from dvk.harness.tolerance import Class, Errors
+from dvk.harness.compare import TINY, Expected, ratios, real, targets
+from dvk.harness.tolerance import NONE, Class, Errors
 
 NUM_NOISES = 3
 FEW = 1e-3
@@ -29,16 +29,18 @@ unit; the next coarser class is thousands of units away (fp32), or held off by `
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How one output moves under rounding noise."""
+    """How one output moves under rounding noise, over all runs."""
 
-    count: int
-    """Elements that jumped, in all runs together."""
-    size: float
-    """The largest jump relative to the scale; inf for exact types."""
-    rows: torch.Tensor | None
-    """By row, the largest small move, absolute."""
-    typical: float
-    """Root mean square of small moves relative to the scale."""
+    count: int = 0
+    """Moves by more than is admitted."""
+    size: float = 0.0
+    """The largest of them relative to the scale; inf for exact types."""
+    jumps: int = 0
+    """Moves by more than the class's cap; any change of an exact type."""
+    rows: torch.Tensor | None = None
+    """By row, the largest move that is no jump, absolute."""
+    typical: float = 0.0
+    """Root mean square of those moves relative to the scale."""
 
 
 def measure(expected: Sequence[Expected], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
@@ -52,49 +54,63 @@ def measure(expected: Sequence[Expected], disturbed: Sequence[Sequence[Any]], ca
     return [_measure(want, [run[i] for run in disturbed], cap) for i, want in enumerate(expected)]
 
 
+def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Class, equal_terms: bool) -> Errors | None:
+    """The errors of what is left when edges and ill-conditioned rows are set aside; None when that excuses nothing.
+
+    Where many terms are equal their roundings do not cancel: the norm of a constant row may come out as anything,
+    depending on how the mean was summed, and is only asked to be finite.
+    """
+    few = min(max(8, FEW * got.numel()), 2 * found.count + 4 if found.count else 0)
+    if want.scale is None:
+        return NONE if int((got != want.same).sum()) <= few else None
+    if want.rms <= TINY and found.rows is not None:
+        # Nothing is left of the terms: what others leave is rounding, and has no scale of its own.
+        return NONE if bool((real(got).abs() <= MARGIN * float(found.rows.max())).all()) else None
+    for target in targets(want):
+        _, ratio = ratios(got, target, want)
+        noise = torch.zeros_like(ratio)
+        if found.rows is not None:
+            noise += MARGIN * found.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
+        firm = noise <= want.admitted.worst
+        off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=precision.cap))
+        if equal_terms:
+            off &= firm | ~ratio.isfinite()
+        count = int(off.sum())
+        largest = float(ratio[off].max()) if count else 0.0
+        if count > few or largest == float("inf") or largest > 2 * found.size:
+            continue
+        # On ill-conditioned rows each element is held to its row's noise; the typical element is sought on the others.
+        kept = ratio[~off & firm]
+        if kept.numel() == 0 and not equal_terms:
+            kept = ratio[~off]
+        left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
+        if left.typical <= _typical(want, found, precision):
+            return left
+    return None
+
+
 def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
-    count, size, squares, rows = 0, 0.0, 0.0, None
     if not isinstance(want.same, torch.Tensor):
-        return Sensitivity(0, 0.0, None, 0.0)
+        return Sensitivity()
+    count, jumps, size, squares, rows = 0, 0, 0.0, 0.0, None
     for run in runs:
         if not isinstance(run, torch.Tensor) or run.shape != want.same.shape:
-            return Sensitivity(want.same.numel(), float("inf"), None, float("inf"))
+            return Sensitivity(want.same.numel(), float("inf"), want.same.numel())
         if want.scale is None:
-            count, size = count + int((run != want.same).sum()), float("inf")
+            jumps += int((run != want.same).sum())
+            count, size = jumps, float("inf")
             continue
         move, ratio = ratios(run, want.same, want)
-        jumped = ~(ratio <= cap)
-        if bool(jumped.any()):
-            count += int(jumped.sum())
-            size = max(size, float(ratio[jumped].nan_to_num(nan=float("inf")).max()))
+        moved = ratio > want.admitted.worst
+        if bool(moved.any()):
+            count, size = count + int(moved.sum()), max(size, float(ratio.max()))
+        jumped = ratio > cap
+        if want.rms > TINY and bool(jumped.any()):
+            jumps += int(jumped.sum())
             move, ratio = move.masked_fill(jumped, 0.0), ratio.masked_fill(jumped, 0.0)
         squares = max(squares, float(ratio.square().mean()))
         rows = move.amax(1) if rows is None else torch.maximum(rows, move.amax(1))
-    return Sensitivity(count, size, rows, squares**0.5)
-
-
-def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Class) -> Errors | None:
-    """The errors of what is left when edges and ill-conditioned rows are set aside; None when that excuses nothing."""
-    few = max(8, FEW * got.numel())
-    if want.scale is None:
-        return Errors(0.0, 0.0) if 0 < int((got != want.same).sum()) <= min(few, 2 * found.count + 4 if found.count else 0) else None
-    for target in targets(want):
-        _, ratio = ratios(got, target, want)
-        admitted = torch.full_like(ratio, want.admitted.worst)
-        if found.rows is not None:
-            noise = MARGIN * found.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
-            admitted = torch.maximum(admitted, noise.to(ratio.dtype).clamp_(max=precision.cap))
-        off = ~(ratio <= admitted)
-        count = int(off.sum())
-        if count and (not found.count or count > min(few, 2 * found.count + 4) or not float(ratio[off].max()) <= 2 * found.size):
-            continue
-        left = ratio[~off]
-        # On ill-conditioned rows each element is held to its row's noise; the typical element is sought on the others.
-        firm = ratio[~off & (admitted <= want.admitted.worst)]
-        typical = float((firm if firm.numel() else left).square().mean().sqrt()) if left.numel() else 0.0
-        if typical <= _typical(want, found, precision):
-            return Errors(typical, float(left.max()) if left.numel() else 0.0)
-    return None
+    return Sensitivity(count, size, jumps, rows, squares**0.5)
 
 
 def _typical(want: Expected, found: Sensitivity, precision: Class) -> float:

@@ -18,8 +18,9 @@ Measured on the CPU, fp32 class, zero-mean inputs, K = 256 … 16384 (tests/harn
     matmul 128×K×128         own 2e-7 / 2e-6    TF32 2e-4 / 1.5e-3    admitted 6e-6 / 5e-5   (typical / worst)
 
 A wider threshold for half precision than √ would gain nothing: what a kernel stores in 16 bits has the
-reference's own error to within a few percent. `terms`, elements read for each element written, widens
-the floors: a sum of n float32 values in one accumulator is off by about √n roundings.
+reference's own error to within a few percent. Long sums widen the floors (`Sums`): n float32 values
+added in one accumulator are off by √n roundings, n equal ones by n/4, as softmax and layer norm over
+rows of 1,024 to 32,768 showed on the integers; that is slow, but not wrong.
 
     class   typical: floor default ceiling   worst: floor default ceiling
     exact            0      0       0               0      0       0       integers and booleans
@@ -38,6 +39,8 @@ from dataclasses import dataclass
 APART = 6.0
 MULTIPLE = 8.0
 FEW_ELEMENTS = 64
+MOST_SUMMED = 1024.0
+"""Square root of the terms that an honest kernel may add up in one accumulator."""
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _BITS = {"exact": 24, "fp64": 24, "fp32": 11, "tf32": 8}
 """Significant bits of the next coarser format, the implicit one included."""
@@ -64,6 +67,18 @@ NONE = Errors(0.0, 0.0)
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What may have been added up for an output."""
+
+    terms: float = 1.0
+    """Of the longest sum: elements read for each written, or elements of one sample."""
+    elements: int = FEW_ELEMENTS
+    """Of the output."""
+    equal_terms: bool = False
+    """Many terms are equal: roundings do not cancel."""
+
+
+@dataclass(frozen=True)
 class Class:
     """What a precision class admits, and the format below it."""
 
@@ -78,20 +93,29 @@ class Class:
     cap: float
     """Errors of elements that sit on ill-conditioned rows are excused up to this; larger steps are jumps."""
 
-    def tolerance(self, own: Errors, lower: Errors = UNKNOWN, terms: float = 1.0, elements: int = FEW_ELEMENTS) -> Errors:
+    def tolerance(self, own: Errors, lower: Errors, sums: Sums) -> Errors:
         """The admitted errors of one output.
 
         Args:
             own: the reference's error against float64; unknown (nan) gives the class's default.
             lower: the reference's error when rounded to the next coarser format, unknown where not measured.
-            terms: elements read for each element written.
-            elements: of the output.
+            sums: what may have been added up for it.
         """
-        slack = math.sqrt(max(terms, 1.0)) * self.summing_eps
-        typical = _admitted(own.typical, lower.typical, max(self.floor.typical, slack / 4), self.default.typical, self.ceiling.typical)
-        worst = _admitted(own.worst, lower.worst, max(self.floor.worst, 2 * slack), self.default.worst, self.ceiling.worst)
+        ceiling = self.ceiling
+        if sums.equal_terms:
+            typical = min(sums.terms * self.summing_eps / 4, 4 * ceiling.typical)
+            ceiling = Errors(max(ceiling.typical, typical), ceiling.worst)
+        else:
+            typical = min(math.sqrt(sums.terms), MOST_SUMMED) * self.summing_eps / 3
+            if lower.typical == lower.typical:
+                typical = min(typical, lower.typical / 5)
+        worst = 6 * typical
         # A loss is one number: nothing averages out, and a biased exponential shows in full.
-        return Errors(math.sqrt(typical * worst) if elements < FEW_ELEMENTS else typical, worst)
+        least = self.floor.typical if sums.elements >= FEW_ELEMENTS else math.sqrt(self.floor.typical * self.floor.worst)
+        return Errors(
+            _admitted(own.typical, lower.typical, max(least, typical), self.default.typical, ceiling.typical),
+            _admitted(own.worst, lower.worst, max(self.floor.worst, worst), self.default.worst, ceiling.worst),
+        )
 
 
 def _admitted(own: float, lower: float, floor: float, default: float, ceiling: float) -> float:

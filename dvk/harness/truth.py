@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from dvk.harness.calls import Buffers, buffers_of, call, describe, leaf_names, put_buffers
+from dvk.harness.domains import Domain, Watch
 from dvk.harness.families import kind_of
 from dvk.harness.shaking import Shake, coarsened, shaken
 from dvk.harness.weights import WeightSets
@@ -60,6 +61,7 @@ class Reference:
         self._current: int | None = 0
         self._double: nn.Module | None = None
         self._double_tried = not twin
+        self._domain: Domain | None = None
 
     def initial(self, weights: int) -> Buffers:
         """All buffers before a call under a weight set."""
@@ -124,7 +126,7 @@ class Reference:
             loose = iter(draw.loose) if draw.loose is not None else None
 
             def noisy(tensor: torch.Tensor) -> torch.Tensor:
-                free = next(loose) if loose is not None else kind_of(tensor) != "fixed"
+                free = next(loose) if loose is not None else kind_of(tensor, self.domain(draw)) != "fixed"
                 return shaken(tensor, seed) if free else tensor
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
@@ -134,6 +136,16 @@ class Reference:
             return self._attempt(run)
         finally:
             put_buffers(self.model, self.initial(draw.weights))
+
+    def domain(self, draw: Draw) -> Domain:
+        """What its operators ask of inputs; `draw` is a native one."""
+        if self._domain is None:
+            watch = Watch()
+            self.use(draw.weights)
+            call(self.model, draw.args, draw.kwargs, draw.seed, False, watch)
+            put_buffers(self.model, self.initial(draw.weights))
+            self._domain = watch.domain
+        return self._domain
 
     def release(self) -> None:
         """Drop the float64 twin; it is made again when needed."""

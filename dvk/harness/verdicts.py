@@ -8,8 +8,9 @@ from typing import Any
 
 from dvk import machine
 from dvk.config import Config
+from dvk.harness import ceilings
 from dvk.harness.intervals import median_ratio, process_interval, ratio_interval
-from dvk.records import Claim, Interval, Status, Tier, Timing, Verdict
+from dvk.records import Claim, Device, Interval, Status, Tier, Timing, Verdict
 from dvk.sandbox import Death
 
 
@@ -90,6 +91,17 @@ def claim_timing(sets: Sequence[Measured], baselines: Sequence[str], claim: Clai
         regime=sets[0].findings["regime"],
         claim=claim,
     )
+
+
+def possible(measured: Measured, timing: Timing | None, device: Device) -> tuple[Measured, Timing | None]:
+    """Below the roofline nobody's clock is right: such a time becomes a finding."""
+    known = ceilings.load(device) if "needed_bytes" in measured.findings else None
+    if timing is None or known is None:
+        return measured, timing
+    moved, cache = measured.findings["needed_bytes"], measured.findings["cache_bytes"]
+    if (why := ceilings.impossible(timing.candidate_ms, timing.reference_ms, moved, cache, known)) is not None:
+        return Measured({"status": "cheat", "stage": "time", "error": why}, measured.log, measured.isolation), None
+    return measured, timing.model_copy(update={"floor_ms": ceilings.floor_ms(moved, known)})
 
 
 def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:

@@ -36,7 +36,7 @@ GPU_COPY_BYTES = 1 << 30
 """Twenty times the largest L2 cache; a copy takes about half a millisecond."""
 CPU_MATMUL, GPU_MATMUL = 1024, 8192
 """Sides of matrices that keep every unit busy: 20 ms on a small CPU, 2 to 20 ms on a large GPU."""
-CEILINGS = ("copy_gbps", "read_gbps", "gflops", "launch_us", "sync_us")
+CEILINGS = ("copy_gbps", "read_gbps", "write_gbps", "gflops", "launch_us", "sync_us")
 """Fields of `harness.ceilings.Ceilings` that the probes measure."""
 
 

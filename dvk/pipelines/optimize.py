@@ -75,7 +75,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             run.append("task.jsonl", task)
         recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
         session = Session(run, task, backend, config, request, recorded)
-        with Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before) as live:
+        with session.court, Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before) as live:
             session.search(strategy, live)
             winner = session.confirm(live)
         return session.finish(winner)
@@ -99,6 +99,7 @@ class Session:
 
     def __init__(self, run: RunFolder, task: Task, backend: Backend, config: Config, request: Request, recorded: Sequence[Turn]):
         self.run, self.task, self.backend, self.config, self.request = run, task, backend, config, request
+        self.court = harness.Court(task, config, brief=True)
         self.turns: list[Turn] = list(recorded)
         self.known = {t.candidate.id: t.verdict for t in recorded if t.candidate and t.verdict and t.verdict.tier != "claim"}
         self.elapsed_before = max((t.elapsed_s for t in recorded), default=0.0)
@@ -124,23 +125,22 @@ class Session:
             self.began = time.monotonic() - self.elapsed_before
             problem = search.Problem(self.task, self.captured, self.backend, self.skills, self.config)
             proposals = strategy(problem)
-            with harness.Court(self.task, "search", (), self.config, brief=True) as court:
-                batch = next(proposals, None)
-                while batch is not None:
-                    verdicts = self._judge(court, batch, live)
-                    if all(v is None for v in verdicts) and batch:
-                        break
-                    try:
-                        batch = proposals.send(verdicts)
-                    except StopIteration:
-                        break
+            batch = next(proposals, None)
+            while batch is not None:
+                verdicts = self._judge(batch, live)
+                if all(v is None for v in verdicts) and batch:
+                    break
+                try:
+                    batch = proposals.send(verdicts)
+                except StopIteration:
+                    break
         except CannotCompose as error:
             self.reason = f"the composer cannot capture this module: {error}"
         except KeyboardInterrupt:
             self.interrupted = True
             self.reason = "stopped by the user"
 
-    def _judge(self, court: harness.Court, batch: Sequence[Candidate], live: Live) -> list[Verdict | None]:
+    def _judge(self, batch: Sequence[Candidate], live: Live) -> list[Verdict | None]:
         verdicts: list[Verdict | None] = [self.known.get(c.id) for c in batch]
         missing = [i for i, v in enumerate(verdicts) if v is None]
         left = self.config.optimize.budget_s - self._elapsed()
@@ -155,7 +155,7 @@ class Session:
             if time.monotonic() >= deadline:
                 break
             live.trying(batch[i].title)
-            verdict = court.judge(batch[i], deadline)
+            verdict = self.court.judge(batch[i], "search", deadline=deadline)
             if verdict is None:
                 break
             verdicts[i] = verdict
@@ -184,10 +184,11 @@ class Session:
             assert turn.candidate is not None and turn.verdict is not None
             live.stage("confirming the best in fresh processes")
             try:
-                (verdict,) = harness.judge(self.task, [turn.candidate], tier="claim", baselines=baselines, config=self.config)
+                verdict = self.court.judge(turn.candidate, "claim", baselines)
             except KeyboardInterrupt:
                 self.interrupted, self.reason = True, "stopped before the best was confirmed: the search's own figure is given"
                 return turn if turn.verdict.faster else None
+            assert verdict is not None, "there is no deadline"
             self._record(turn.candidate, verdict, live)
             if verdict.faster:
                 best = self.turns[-1]

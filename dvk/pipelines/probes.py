@@ -63,7 +63,7 @@ def cpp(channel: Channel) -> None:
 
 
 def cpu(channel: Channel) -> None:
-    """What torch reaches on all cores: copy and read bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
+    """What torch reaches on all cores: copy, read and write bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
     import torch
 
     request = channel.receive() or {}
@@ -71,10 +71,12 @@ def cpu(channel: Channel) -> None:
     target = torch.empty_like(source)
     copy_s = _least(lambda: target.copy_(source), 9)
     read_s = _least(lambda: source.max(), 9)
+    write_s = _least(lambda: target.fill_(2.0), 9)
     small = torch.ones(1)
     facts = {
         "copy_gbps": round(2 * source.nbytes / copy_s / 1e9, 2),
         "read_gbps": round(source.nbytes / read_s / 1e9, 2),
+        "write_gbps": round(source.nbytes / write_s / 1e9, 2),
         "gflops": {name: _matmul_gflops("cpu", name, int(request["matmul"])) for name in ("fp32", "bf16")},
         "launch_us": round(_least(lambda: [small.add_(1) for _ in range(200)], 9) / 200 * 1e6, 3),
     }
@@ -157,12 +159,14 @@ def cuda(channel: Channel) -> None:
     target = torch.empty_like(source)
     copy_s = min(_seconds(lambda: target.copy_(source), "cuda") for _ in range(20))
     read_s = min(_seconds(lambda: source.max(), "cuda") for _ in range(20))
+    write_s = min(_seconds(lambda: target.fill_(2.0), "cuda") for _ in range(20))
     channel.send(
         {
             "works": True,
             "gpus": gpus,
             "copy_gbps": round(2 * num_bytes / copy_s / 1e9, 1),
             "read_gbps": round(num_bytes / read_s / 1e9, 1),
+            "write_gbps": round(num_bytes / write_s / 1e9, 1),
             "gflops": {name: _matmul_gflops("cuda", name, int(request["matmul"])) for name in MATMULS},
             **_launches(),
             "cuda": torch.version.cuda,

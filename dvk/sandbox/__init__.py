@@ -11,12 +11,24 @@ a log of bounded size.
 How: a *zygote* process that has imported torch, run no tensor operation and opened no GPU forks a
 *warden* a session; the warden forks the child, watches clock, memory, processes and output, adopts
 every descendant (PR_SET_CHILD_SUBREAPER) and kills them all at the end or when the parent is gone.
+`Session(isolate="cpu" | "cuda")` shuts a child in before the target is imported (`isolate.py`);
+`Session.isolation` says how far this machine let it.
 
-Covered: endless loops, crashes, memory hogs, fork bombs, daemons in sessions of their own, output
-floods, a deleted working folder, `os._exit`, kill -9 of the parent, kill -9 of the warden.
-Not covered: secrecy and integrity. The child runs as the same user, sees the network and the file
-system, may write to its protocol socket what it likes, and may fill the disk. Memory that is in no
-process (files in /dev/shm) is not counted. For root, the process limit is enforced by polling.
+Covered, isolated or not: endless loops, crashes, memory hogs and orphans that hoard for them, fork
+bombs, daemons in sessions of their own, output floods, a deleted working folder, folders too deep to
+delete, `os._exit`, kill -9 of the parent, kill -9 of the warden.
+Covered where the layers named in `Session.isolation` are: the network; files outside the session's
+folder, their permissions included; other sessions' folders and the user's data; memory, signals,
+priorities, affinities and limits of the parent, the warden, the zygote and other sessions; the
+clock, tracing, kernel modules and keyrings; root's powers; secrets in the environment.
+Not covered: not isolated, all of that, since the child is then the same user as its parent. Isolated
+or not: the child may write to its protocol socket what it likes and fill the disk through its own
+folder; memory in no process (memfd, and files in /dev/shm where those can be written) is not
+counted; for root without control groups the process limit is enforced by polling; it may load the
+machine and so disturb what others measure. Isolated for CUDA: sockets that have a path can be
+connected to; the driver is shared; command lines of other processes can be read. Without Landlock,
+unless as root: the same user's memory can be reached through /proc/PID/mem. Isolated code cannot use
+semaphores of multiprocessing (they live in /dev/shm), named Unix sockets (on "cpu") or loopback.
 """
 
 from dvk.sandbox.channel import Channel

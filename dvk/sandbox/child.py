@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
 
 from dvk.sandbox import isolate, proctree
 from dvk.sandbox.channel import Channel
@@ -23,24 +23,30 @@ USER_WIDE_FACTOR = 16
 """RLIMIT_NPROC counts all of a user's tasks, other sessions' too, so it can only be a coarse backstop for bombs."""
 
 
-def main(
-    request: dict[str, Any], warden: int, protocol: int, log: int, descriptors: list[int], layers: tuple[str, ...]
-) -> int:
-    """Run the session's target; the exit code.
+class Given(NamedTuple):
+    """What a child is born with."""
 
-    Args:
-        request: as `launcher.Launcher.spawn` takes it.
-        warden: the parent's process id.
-        protocol: descriptor for the channel.
-        log: descriptor for stdout and stderr.
-        descriptors: the caller's, for the channel.
-        layers: the namespaces this process is in already.
-    """
+    warden: int
+    """Its parent's process id."""
+    protocol: int
+    """Descriptor for the channel."""
+    log: int
+    """Descriptor for stdout and stderr."""
+    go: int
+    """Descriptor whose other end the warden closes when all is ready for code that is not ours."""
+    descriptors: list[int]
+    """The caller's, for the channel."""
+    layers: tuple[str, ...]
+    """The namespaces it is in already."""
+
+
+def main(request: dict[str, Any], given: Given) -> int:
+    """Run the session's target as `request` says (see `launcher.Launcher.spawn`); the exit code."""
     os.setsid()
     proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != (0 if "pid" in layers else warden):  # 0: a parent outside the namespace
+    if os.getppid() != (0 if "pid" in given.layers else given.warden):  # 0: a parent outside the namespace
         return 1
-    _connect(log)
+    _connect(given.log)
     _limit(request)
     for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -51,10 +57,12 @@ def main(
     tempfile.tempdir = None
     os.chdir(request["cwd"])
     faulthandler.enable()
-    channel = Channel(socket.socket(fileno=protocol), descriptors)
+    channel = Channel(socket.socket(fileno=given.protocol), given.descriptors)
     if request["isolate"] != "none":
-        reached = isolate.enter(request["isolate"], request["home"], request["cwd"], request["environ"], layers)
+        reached = isolate.enter(request["isolate"], request["home"], request["cwd"], request["environ"], given.layers)
         channel.send({"isolation": reached})
+    os.read(given.go, 1)
+    os.close(given.go)
     module, _, name = request["target"].partition(":")
     code = 1
     try:

@@ -35,17 +35,22 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
     os.setsid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     log_read, log_write = os.pipe()
+    go_read, go_write = os.pipe()
     own = os.getpid()
     group = pidscgroup.create(request["num_processes"])
     around = isolate.surround(request["isolate"])
     private = [control, log_read] if around.leash is None else [control, log_read, around.leash]
     pid = os.fork()
     if pid == 0:
-        _become_child(request, own, protocol, log_write, descriptors, private, group, around.layers)
-    for descriptor in (protocol, log_write, *descriptors):
+        given = child.Given(own, protocol, log_write, go_read, descriptors, around.layers)
+        _become_child(request, given, [*private, go_write])
+    for descriptor in (protocol, log_write, go_read, *descriptors):
         os.close(descriptor)
     with socket.socket(fileno=os.dup(control)) as end:
         end.sendall(wire.encode({"event": "started", "pid": pid, "warden": own}))
+    if group is not None:
+        pidscgroup.move(group, pid)
+    os.close(go_write)
     order = {name: request[name] for name in ("home", "wall_s", "memory_bytes", "num_processes", "output_bytes")}
     order |= {"pid": pid, "control": control, "log": log_read, "group": group, "first": around.first, "leash": around.leash}
     order["inherited_bytes"] = proctree.anonymous_bytes(own)
@@ -55,24 +60,13 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
     os.execv(sys.executable, [sys.executable, "-ISc", WARDEN, package, json.dumps(order)])
 
 
-def _become_child(
-    request: dict[str, Any],
-    warden: int,
-    protocol: int,
-    log: int,
-    descriptors: list[int],
-    private: list[int],
-    group: str | None,
-    layers: tuple[str, ...],
-) -> NoReturn:
+def _become_child(request: dict[str, Any], given: child.Given, private: list[int]) -> NoReturn:
     code = 1
     try:
-        if group is not None:
-            pidscgroup.join(group)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        code = child.main(request, warden, protocol, log, descriptors, layers)
+        code = child.main(request, given)
     finally:
         os._exit(code)

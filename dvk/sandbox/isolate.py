@@ -30,7 +30,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from dvk.sandbox import landlock, namespaces, privileges, seccomp
+from dvk.sandbox import landlock, namespaces, privileges, seccomp, syscalls
 
 Kind = Literal["none", "cpu", "cuda"]
 
@@ -67,10 +67,13 @@ def enter(kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: I
         OSError: not even capabilities could be dropped.
     """
     reached = list(layers)
+    if syscalls.number("capset") is None:
+        return "rlimits"  # a kind of machine whose system calls we do not know
     if namespaces.own_mounts():
         if "pid" in reached and namespaces.hide_processes():
             reached.append("proc")
-        if namespaces.forbid_writing(home):
+        # CUDA writes below /proc; what it may is Landlock's to say.
+        if namespaces.forbid_writing(home, proc=kind == "cuda"):
             reached.append("rofs")
     reached += namespaces.enter(["net", "ipc"] if kind == "cpu" else ["net"])
     if not privileges.drop([home, cwd, sys.executable, os.__file__, __file__]):

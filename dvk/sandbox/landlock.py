@@ -78,6 +78,8 @@ def restrict(home: str, readable: Iterable[str], gpu: bool) -> int:
             _allow(rules, path, every & (READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV))
         for path in readable:
             _allow(rules, path, READ)
+        if gpu:  # the driver names its threads there, and does not start without (cuInit: error 304)
+            _allow(rules, f"/proc/{os.getpid()}/task", every & (READ | WRITE_FILE))
         syscall("landlock_restrict_self", rules, 0)
     finally:
         os.close(rules)

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import struct
+import sys
 from functools import cache
 from typing import NamedTuple
 
@@ -30,13 +31,16 @@ FIRST_PROCESS = shutil.which("cat", path="/usr/bin:/bin:" + os.environ.get("PATH
 
 @cache
 def user_namespace_works() -> bool:
-    """Tried out in a process of its own: half a success would leave a process with nobody's ids."""
+    """Tried out in a process of its own: half a success would leave a process with nobody's ids.
+
+    It does not where Python is readable by a capability alone, since inside that is worth nothing.
+    """
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             _enter_user_namespace(CLONE_NEWPID)
-            code = 0
+            code = 0 if all(os.access(path, os.R_OK) for path in (sys.executable, os.__file__, __file__)) else 1
         finally:
             os._exit(code)
     return os.waitpid(pid, 0)[1] == 0
@@ -84,13 +88,16 @@ def hide_processes() -> bool:
     return _granted("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
 
 
-def forbid_writing(home: str) -> bool:
-    """Make every file system read-only but for `home`; devices can still be written to."""
+def forbid_writing(home: str, proc: bool = False) -> bool:
+    """Make every file system read-only but for `home`, and /proc if so wished; devices can still be written to."""
     if not _granted("mount", home.encode(), home.encode(), None, MS_BIND, None):
         return False
     read_only, writable = (struct.pack("QQQQ", *bits) for bits in ((MOUNT_ATTR_RDONLY, 0, 0, 0), (0, MOUNT_ATTR_RDONLY, 0, 0)))
     forbidden = _granted("mount_setattr", AT_FDCWD, b"/", AT_RECURSIVE, read_only, len(read_only))
-    allowed = _granted("mount_setattr", AT_FDCWD, home.encode(), 0, writable, len(writable))
+    allowed = all([
+        _granted("mount_setattr", AT_FDCWD, path.encode(), 0, writable, len(writable))
+        for path in ([home, "/proc"] if proc else [home])
+    ])
     os.chdir(os.getcwd())  # from the file system below the new mount to the one on it
     return forbidden and allowed
 

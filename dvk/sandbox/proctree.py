@@ -98,7 +98,9 @@ def available_bytes() -> int:
 
 
 def kill_descendants(root: int, group: int | None = None, patience_s: float = 10.0) -> bool:
-    """Kill everything below `root` (this process), reap what is ours; True when nothing is left.
+    """Kill everything below `root` (this process, a subreaper) and reap it; True when nothing is left.
+
+    Every descendant is a child's, so when there is no child to wait for there is nothing left.
 
     Args:
         root: this process's id.
@@ -107,20 +109,18 @@ def kill_descendants(root: int, group: int | None = None, patience_s: float = 10
         patience_s: give up after this long (a process in an uninterruptible system call cannot be killed).
     """
     deadline = time.monotonic() + patience_s
-    clean = 0
+    pause = 0.0005
     while time.monotonic() < deadline:
         if group is not None:
             signal_all([-group], signal.SIGKILL)
-        found = descendants(root)
+        found = [pid for pid in _walk(root) if pid != root]
         # Stopped first, killed second: descendants outside the group must not multiply while they are being killed.
         signal_all(found, signal.SIGSTOP)
         signal_all(found, signal.SIGKILL)
-        _reap()
-        clean = clean + 1 if not found else 0
-        if clean == 2:
+        if _reap():
             return True
-        if clean == 0:
-            time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.002)
     return False
 
 
@@ -152,12 +152,14 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
             pass
 
 
-def _reap() -> None:
+def _reap() -> bool:
+    """Bury the dead; True when no child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass
+        return True
+    return False
 
 
 def children(pid: int) -> list[int]:

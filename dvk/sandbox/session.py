@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any
 
 from dvk.config import Limits
 from dvk.errors import MachineError
-from dvk.sandbox import launcher, variables, wire
+from dvk.sandbox import launcher, scratch, variables, wire
 from dvk.sandbox.isolate import Kind, confirmed
 
 START_S = 60.0
@@ -58,6 +57,7 @@ class Session:
 
     Raises:
         MachineError: no sandbox process can be started here.
+        OSError: a descriptor is not open.
     """
 
     pid: int
@@ -74,6 +74,8 @@ class Session:
         descriptors: Sequence[int] = (),
         isolate: Kind = "none",
     ):
+        for descriptor in descriptors:
+            os.fstat(descriptor)
         self._death: Death | None = None
         self._frames, self._events = wire.Frames(), wire.Frames()
         self._home = tempfile.mkdtemp(prefix="dvk-")
@@ -95,7 +97,7 @@ class Session:
         try:
             self._open(request, overrides, descriptors)
         except BaseException:
-            shutil.rmtree(self._home, ignore_errors=True)
+            scratch.remove(self._home)
             raise
 
     def _open(self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]) -> None:
@@ -159,31 +161,33 @@ class Session:
         return self.wait(timeout_s) or self._kill("timeout")
 
     def wait(self, timeout_s: float) -> Message | Death | None:
-        """The child's next message; None when there is none within `timeout_s` seconds."""
-        if self._death is not None:
-            return self._death
+        """The child's next message; None when there is none within `timeout_s` seconds: the judge goes on without it."""
         deadline = time.monotonic() + timeout_s
-        protocol_open = True
-        while True:
+        protocol_open = control_open = True
+        while self._death is None:
             try:
                 self._hear_isolation()
                 if (value := self._frames.next()) is not None:
                     return Message(value)
-                if (event := self._events.next()) is not None and event.get("event") == "death":
-                    if protocol_open and (late := self._last_words()) is not None:
+                event = self._events.next()
+                ending = not control_open or (event is not None and event.get("event") == "death")
+                if ending and protocol_open and (late := self._last_words()) is not None:
+                    if event is not None:
                         self._events.feed(wire.encode(event))
-                        return Message(late)
-                    return self._die(event["reason"], event["log"])
+                    return Message(late)
             except wire.Garbled:
                 return self._kill("garbled")
+            if ending:
+                return self._die(event["reason"], event["log"]) if event is not None else self._die("closed", "")
             ends = [self._control] + ([self._protocol] if protocol_open else [])
             ready, _, _ = select.select(ends, [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 return None
             if self._protocol in ready:
                 protocol_open = _pull(self._protocol, self._frames)
-            if self._control in ready and not _pull(self._control, self._events):
-                return self._die("closed", "")
+            if self._control in ready:
+                control_open = _pull(self._control, self._events)
+        return self._death
 
     def log(self) -> str:
         """What the child printed since the last call (its kept tail); empty when it is gone."""
@@ -235,6 +239,7 @@ class Session:
             pass
         finally:
             self._protocol.setblocking(True)
+        self._hear_isolation()
         return self._frames.next()
 
     def _kill(self, reason: str) -> Death:
@@ -257,7 +262,7 @@ class Session:
         self._death = Death(reason, log)
         self._protocol.close()
         self._control.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        scratch.remove(self._home)
         return self._death
 
     def _event(self, deadline: float) -> dict[str, Any] | None:

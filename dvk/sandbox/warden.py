@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 
-from dvk.sandbox import pidscgroup, proctree, wire
+from dvk.sandbox import pidscgroup, proctree, scratch, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,9 +185,7 @@ class _Watch:
         # All writers are dead, so what is left in the pipe is bounded by its capacity.
         while self.log_open and self._read_log():
             pass
-        import shutil
-
-        shutil.rmtree(self.home, ignore_errors=True)
+        scratch.remove(self.home)
         if self.group is not None:
             pidscgroup.remove(self.group)
         self._tell({"event": "death", "reason": reason, "log": self._text()})

@@ -20,7 +20,7 @@ import time
 import warnings
 from typing import Any
 
-from dvk.sandbox import fork, isolate, proctree, wire
+from dvk.sandbox import fork, hugepages, isolate, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
@@ -39,6 +39,7 @@ def main(descriptor: int) -> None:
                 raise
     gc.collect()
     gc.freeze()  # keep the collector from touching, and so copying, shared pages in every child
+    hugepages.collapse()
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)

@@ -1,7 +1,7 @@
-"""Verdicts a second: distinct candidates, each compiled, checked and timed in a fresh process.
+"""Verdicts a second: distinct candidates, each compiled, checked and timed in a fresh process; then all again, from the verdict cache.
 
     python -m tests.harness.bench_throughput cpp --count 50 --workers 2
-    python -m tests.harness.bench_throughput triton --count 200 --workers 16 --device cuda
+    python -m tests.harness.bench_throughput triton --count 300 --tasks 30 --workers 16 --device cuda --contract plan
 
 Not collected by pytest and asserted nowhere: the figure depends on the machine.
 """
@@ -12,12 +12,14 @@ import argparse
 import collections
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
 from dvk.harness import Pool
-from dvk.records import Candidate
+from dvk.harness.remembered import Remembered
+from dvk.records import Candidate, Task, Verdict
 
 REFERENCE = """
 import torch
@@ -41,7 +43,7 @@ import torch.nn as nn
 SOURCE = r"""
 #include <cmath>
 extern "C" void kernel(const float* x, const float* y, float* z, long n) {
-    #pragma omp parallel for schedule(static, %d)
+    #pragma omp parallel for schedule(static, NUMBER_HERE)
     for (long i = 0; i < n; i++) z[i] = x[i] / (1.0f + std::exp(-x[i])) * y[i] + 1.0f;
 }
 """
@@ -80,46 +82,89 @@ def kernel(x, y, z, n, BLOCK: tl.constexpr, NUMBER: tl.constexpr):
 class ModelNew(nn.Module):
     def forward(self, x, y):
         z = torch.empty_like(x)
-        kernel[(triton.cdiv(x.numel(), 1024),)](x, y, z, x.numel(), BLOCK=1024, NUMBER=%d, num_warps=4)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, y, z, x.numel(), BLOCK=1024, NUMBER=NUMBER_HERE, num_warps=4)
         return z
 """
 
 
+CUDA = '''
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+extern "C" __global__ void kernel(const float* x, const float* y, float* z, long n) {
+    long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    if (i < n) z[i] = x[i] / (1.0f + expf(-x[i])) * y[i] + 1.0f + 0.0f * NUMBER_HERE;
+}
+"""
+kernel = torch.cuda._compile_kernel(SOURCE, "kernel")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        z = torch.empty_like(x)
+        n = x.numel()
+        kernel(grid=((n + 255) // 256, 1, 1), block=(256, 1, 1), args=[x, y, z, n])
+        return z
+'''
+
+
 def main() -> None:
-    """Judge and print the rate."""
+    """Judge and print the rate, then once more from the verdict cache."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("backend", choices=["cpp", "triton"])
+    parser.add_argument("backend", choices=["cpp", "triton", "cuda"])
     parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--tier", default="search")
+    parser.add_argument("--contract", default="auto", choices=["auto", "module", "plan"])
     options = parser.parse_args()
     config = Config()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "reference.py"
-        path.write_text(REFERENCE.format(rows=options.rows, shift=1.0))
-        task = tasks.load(str(path), device=options.device)
-        text = CPP if options.backend == "cpp" else TRITON
-        jobs = [(task, Candidate(source=text % (1000 + i), backend=options.backend)) for i in range(options.count)]
-        began = time.perf_counter()
-        verdicts = [v for _, v in Pool(options.workers, config).map(jobs, tier=options.tier)]
-        seconds = time.perf_counter() - began
-    counts = collections.Counter(v.status.value for v in verdicts)
-    pairs = sorted(v.timing.num_pairs for v in verdicts if v.timing)
-    spread = sorted(v.timing.speedup.value for v in verdicts if v.timing)
+
+        def load(number: int) -> Task:
+            path = Path(folder) / f"reference{number}.py"
+            path.write_text(REFERENCE.format(rows=options.rows + 8 * number, shift=1.0))
+            return tasks.load(str(path), device=options.device)
+
+        with ThreadPoolExecutor(options.workers) as threads:
+            loaded = list(threads.map(load, range(options.tasks)))
+        text = {"cpp": CPP, "triton": TRITON, "cuda": CUDA}[options.backend]
+        jobs = [
+            (loaded[i % options.tasks], Candidate(source=text.replace("NUMBER_HERE", str(1000 + i)), backend=options.backend))
+            for i in range(options.count)
+        ]
+        remembered = Remembered(Path(folder) / "verdicts.db")
+        for run in ("judged", "again"):
+            began = time.perf_counter()
+            pool = Pool(options.workers, config, remembered)
+            verdicts = [v for _, v in pool.map(jobs, tier=options.tier, contract=options.contract)]
+            show(run, options, verdicts, time.perf_counter() - began)
+
+
+def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], seconds: float) -> None:
+    """One run's figures."""
+    counts = collections.Counter(f"{v.status.value} {v.contract}" for v in verdicts)
     latency = sorted(v.seconds for v in verdicts)
     print(
-        f"{options.backend}, {options.workers} workers, {verdicts[0].machine}: {len(verdicts)} verdicts {dict(counts)} "
-        f"in {seconds:.1f} s = "
-        f"{len(verdicts) / seconds:.2f} verdicts/s; latency median {latency[len(latency) // 2]:.2f} s"
+        f"{run}: {options.backend}, {options.tasks} tasks, {options.workers} workers, {verdicts[0].machine}: "
+        f"{len(verdicts)} verdicts {dict(counts)} in {seconds:.2f} s = {len(verdicts) / seconds:.2f} verdicts/s; "
+        f"latency median {latency[len(latency) // 2]:.2f} s"
     )
-    if pairs:
-        print(
-            f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f}, "
-            f"median {spread[len(spread) // 2]:.3f}, max {spread[-1]:.3f}"
-        )
-    print(*{v.error for v in verdicts if v.error}, sep="\n")
+    if run == "judged":
+        pairs = sorted(v.timing.num_pairs for v in verdicts if v.timing)
+        spread = sorted(v.timing.speedup.value for v in verdicts if v.timing)
+        stages = sorted({name for v in verdicts for name in v.stages_s})
+        print("seconds a verdict by stage:",
+              {name: round(sum(v.stages_s.get(name, 0) for v in verdicts) / len(verdicts), 3) for name in stages})
+        if pairs:
+            print(
+                f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f}, "
+                f"median {spread[len(spread) // 2]:.3f}, max {spread[-1]:.3f}"
+            )
+        print(*{(v.error or "")[:300] for v in verdicts if v.error}, sep="\n")
 
 
 if __name__ == "__main__":

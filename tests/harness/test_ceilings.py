@@ -53,9 +53,11 @@ def test_what_was_measured_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_busy_day_lowers_no_ceiling() -> None:
-    quiet = {"copy_gbps": 20.0, "read_gbps": 25.0, "gflops": {"fp32": 90.0, "bf16": 9.0}, "launch_us": 1.0, "at": "monday"}
-    busy = {"copy_gbps": 6.0, "read_gbps": 26.0, "gflops": {"fp32": 40.0, "tf32": 40.0}, "launch_us": 7.0, "at": "tuesday"}
-    best = {"copy_gbps": 20.0, "read_gbps": 26.0, "gflops": {"fp32": 90.0, "bf16": 9.0, "tf32": 40.0}, "launch_us": 1.0, "at": "tuesday"}
+    old = {"fp32": 90.0, "bf16": 9.0}
+    quiet = {"copy_gbps": 20.0, "read_gbps": 25.0, "write_gbps": 9.0, "gflops": old, "launch_us": 1.0, "at": "day 1"}
+    busy = {"copy_gbps": 6.0, "read_gbps": 26.0, "gflops": {"fp32": 40.0, "tf32": 40.0}, "launch_us": 7.0, "at": "day 2"}
+    rates = {"fp32": 90.0, "bf16": 9.0, "tf32": 40.0}
+    best = {"copy_gbps": 20.0, "read_gbps": 26.0, "write_gbps": 9.0, "gflops": rates, "launch_us": 1.0, "at": "day 2"}
     assert better(quiet, busy) == best and better({}, busy) == busy and better({"copy_gbps": 1.0}, busy) == busy
 
 
@@ -81,18 +83,20 @@ BYTES = 4 * N
 
 
 def test_all_of_what_matters_counts() -> None:
-    x, w = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    assert needed_bytes(lambda: x @ w, [x, w]) == 3 * BYTES
-    assert needed_bytes(lambda: x + w.abs().mean(), [x, w]) == 3 * BYTES
+    x, w = torch.rand(1024, 1024) + 0.1, torch.rand(1024, 1024) + 0.1  # nowhere 0, where the absolute value has no slope
     kept = x.clone()
-    assert needed_bytes(lambda: torch.softmax(x, 1), [x]) == 2 * BYTES
+    for made, inputs, count in (
+        (lambda: x @ w, [x, w], 3), (lambda: x + w.abs().mean(), [x, w], 3), (lambda: torch.softmax(x, 1), [x], 2)
+    ):  # fmt: skip
+        found = needed_bytes(made, inputs)
+        assert found <= count * BYTES and found == pytest.approx(count * BYTES, rel=1e-5)  # a derivative may be 0 by chance
     assert torch.equal(x, kept) and not x.requires_grad
 
 
 def test_what_does_not_matter_does_not_count() -> None:
     x, w = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    assert needed_bytes(lambda: x[:10] * 2, [x, w]) == 2 * 10 * 4096
-    assert needed_bytes(lambda: (x @ w)[:, :2], [x, w]) == BYTES + 2 * 4096 + 2 * 4096
+    assert needed_bytes(lambda: x[:10] * 2, [x, w]) == pytest.approx(2 * 10 * 4096, rel=1e-3)
+    assert needed_bytes(lambda: (x @ w)[:, :2], [x, w]) == pytest.approx(BYTES + 4 * 4096, rel=1e-5)
     assert needed_bytes(lambda: torch.softmax(x, 1).sum(1), [x]) == 4096  # always 1, though no derivative is exactly 0
     assert needed_bytes(lambda: torch.layer_norm(x, (1024,)).sum(), [x]) == 4
     assert needed_bytes(lambda: x.t(), [x]) == 0 and needed_bytes(lambda: torch.zeros(3, 4), [x]) == 48

@@ -16,10 +16,36 @@ from dvk.harness import counted, ncu
 from dvk.harness.profile_feedback import feedback
 from dvk.harness.profile_record import KernelTime, Profile
 
-from .conftest import FILES, candidate, task
+from .conftest import candidate, task
 
-OUTPUT = (FILES / "ncu_h100.txt").read_text()
-"""What ncu printed of three kernels on an H100."""
+HEAD = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "CC"]
+UNITS = ["", "", "", "", "", ""]
+
+
+def table(*rows: dict[str, str]) -> str:
+    """A raw page as ncu lays it out: its own lines, the program's, the head, the units, a row a launch."""
+    metrics = [*ncu.COUNTERS, *(ncu.STALL.format(stall) for stall in ncu.STALLS)]
+    lines = [[*HEAD, *metrics], [*UNITS, *("ns" if "time" in metric else "%" for metric in metrics)]]
+    for number, row in enumerate(rows):
+        values = [row.get(metric, row.get(metric.split("stalled_")[-1].split("_per_issue")[0], "0")) for metric in metrics]
+        lines.append([str(number), "77", row["name"], "(128, 1, 1)", "(32768, 1, 1)", "9.0", *values])
+    said = ["==PROF== Connected to process 77 (/usr/bin/python3.12)", "the program prints, too", "==PROF== Disconnected from process 77"]
+    return "\n".join([*said, *(",".join(f'"{value}"' for value in line) for line in lines)]) + "\n"
+
+
+def test_a_table_is_read() -> None:
+    """Figures of a Triton kernel on an H100, which this parser read from ncu itself."""
+    metric = {name: metric for metric, name in ncu.COUNTERS.items()}
+    dram, time_ns, registers = metric["dram_percent"], metric["duration_ns"], metric["registers"]
+    stalls = {"long_scoreboard": "12.5", "not_selected": "90", "wait": "2"}
+    row = {"name": "add_relu", dram: "89.24", time_ns: "128,768", registers: "26", **stalls}
+    text = table(row, {**row, dram: "87.24"}, {**row, dram: "95.24"}, {"name": "f<float, 4>(float *, int)", registers: "44", dram: "n/a"})
+    found = ncu.read(text)
+    assert found.reason is None and list(found.kernels) == ["add_relu", "f<float, 4>(float *, int)"]
+    add = found.kernels["add_relu"]
+    assert add["dram_percent"] == 89.24 and add["duration_ns"] == 128768 and add["registers"] == 26 and add["stall"] == "long_scoreboard"
+    other = found.kernels["f<float, 4>(float *, int)"]
+    assert "dram_percent" not in other and other["registers"] == 44 and "stall" not in other
 
 
 def an_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -92,6 +118,9 @@ def test_counters_join_the_profile() -> None:
     found = ncu.with_counters(raw, ncu.Result({"scale": {"dram_percent": 80.0, "stall": "long_scoreboard"}}))
     assert found.kernels[0].counters["dram_percent"] == 80.0 and found.kernels[1].counters == {} and found.counters_missing is None
     assert "stall long_scoreboard" in feedback(found)
+    spelled = "void at::<unnamed>::scale<float, 4>(float *, int)", "void at::<unnamed>::scale<half, 4>(half *, int)"
+    assert ncu.with_counters(raw, ncu.Result({spelled[0]: {"x": 1.0}})).kernels[0].counters == {"x": 1.0}
+    assert ncu.with_counters(raw, ncu.Result({name: {"x": 1.0} for name in spelled})).kernels[0].counters == {}
     assert ncu.with_counters(raw, ncu.Result(reason="no")).counters_missing == "no"
 
 

@@ -80,7 +80,7 @@ def test_reproduce(faster: tuple[Page, str]) -> None:
     assert "dvk optimize 'mlp head.py'" in page.pres and "dvk optimize 'mlp head.py'" in text
     assert any("from best import ModelNew, replace" in pre for pre in page.pres) and "replace(model)" in text
     assert "Seed 7" in page.text and "Seed 7" in text and TASK.id in text
-    assert '"claim_pairs": 200' in text and "pydantic 2." in page.text
+    assert '"claim_pairs": 50' in text and "pydantic 2." in page.text
 
 
 def test_operators_and_bytes(faster: tuple[Page, str]) -> None:

@@ -119,6 +119,18 @@ def daemon(channel):
     channel.receive()
 
 
+def digs(channel):
+    depth = 0
+    while depth < 3000:
+        os.mkdir("down")
+        os.chdir("down")
+        depth += 1
+    with open("file", "w") as file:
+        file.write("here")
+    channel.send({"depth": depth})
+    channel.receive()
+
+
 def hydra(channel):
     """A few descendants that each replace themselves all the time."""
     for _ in range(5):

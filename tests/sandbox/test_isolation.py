@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import platform
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -85,6 +91,30 @@ def test_level_matches_what_the_kernel_says(session):
         assert (layer in level) == apart or layer == "rofs" and "proc" in level
     if session.kind == "cuda":
         assert not {"user", "ipc", "pid"} & set(level)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no system calls known for this machine")
+def test_level_is_what_this_machine_offers(session):
+    """As other programs find it; so that no layer goes missing for a fault of ours and tests of it are skipped."""
+    level = session.isolation.split("+")
+    libc = ctypes.CDLL(None)
+    offered = libc.syscall(444, None, ctypes.c_size_t(0), 1)
+    assert landlock(session) == max(0, offered)
+    if "Seccomp:" in Path("/proc/self/status").read_text():
+        assert "seccomp" in level
+
+    def unshare(*options):
+        return subprocess.run(["unshare", *options, "true"], capture_output=True).returncode == 0
+
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare(1) to compare with")
+    privileged = unshare("--net")
+    for layer, option in {"net": "--net", "ipc": "--ipc", "pid": "--pid", "rofs": "--mount"}.items():
+        if layer in ("ipc", "pid") and session.kind == "cuda":
+            continue
+        options = [option, "--fork"] if layer == "pid" else [option]
+        if unshare(*options) or (session.kind == "cpu" and not privileged and unshare("--user", *options)):
+            assert layer in level, session.isolation
 
 
 def test_one_hears_of_isolation_at_any_time():
@@ -340,3 +370,49 @@ def test_a_layer_that_is_lacking_is_not_claimed(kind, refuse, layer, tmp_path):
             needs(session, "seccomp")
             assert do(session, "open_socket", socket.AF_INET, socket.SOCK_STREAM) in DENIED
             assert do(session, "kill", os.getpid(), 0) == {"error": "EPERM"}
+
+
+ORDINARY = """
+import json, os
+from dvk.config import Limits
+from dvk.sandbox import Session
+
+def do(session, deed, *arguments):
+    session.send({"do": deed, "with": arguments})
+    return session.receive(30).value
+
+found = {"user": os.getuid()}
+with Session("tests.sandbox.isolated:does", Limits()) as judge:
+    for kind in ("cpu", "cuda"):
+        with Session("tests.sandbox.isolated:does", Limits(), isolate=kind) as session:
+            found[kind] = session.isolation
+            deeds = [("at_home",), ("compile_and_load",), ("write", "/tmp/dvk-ordinary"), ("kill", judge.pid, 0)]
+            found[kind + " deeds"] = [do(session, *deed) for deed in deeds]
+            found[kind + " read"] = do(judge, "read_memory", session.pid, do(session, "address")["result"])
+            found[kind + " killed"] = [do(session, "start_orphan"), session.settle()][1]
+            home = session._home
+        found[kind + " left"] = os.path.exists(home)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become an ordinary user; others are tested all along")
+def test_an_ordinary_user_is_isolated_too():
+    """Through a user namespace, where root needs none; and the judge, who is outside of it, still reads in."""
+    command = [sys.executable, "-m", "tests.sandbox.ordinary", "-c", ORDINARY]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if "no mount namespace" in done.stderr:
+        pytest.skip("this machine grants root no mount namespace")
+    found = json.loads(done.stdout)
+    assert found["user"] == 54321
+    for kind in KINDS:
+        assert found[f"{kind} read"] == {"result": b"in sight".hex()}
+        assert found[f"{kind} deeds"][:2] == [{"result": []}, {"result": 42}]
+        assert found[f"{kind} killed"] == 1 and not found[f"{kind} left"]
+        if "landlock" in found[kind]:
+            assert found[f"{kind} deeds"][2] in DENIED
+        if "seccomp" in found[kind]:
+            assert found[f"{kind} deeds"][3]["error"] in ("EPERM", "ESRCH")
+    if "user" in found["cpu"]:
+        assert {"user", "pid", "net", "ipc"} <= set(found["cpu"].split("+"))
+    assert not {"user", "pid", "net", "ipc"} & set(found["cuda"].split("+"))

@@ -100,6 +100,8 @@ def test_descriptors_arrive_in_order():
     assert len(os.listdir("/proc/self/fd")) == open_before
     for file in files:
         os.close(file)
+    with pytest.raises(OSError):
+        Session(target("descriptors"), LIMITS, descriptors=files[:1])
 
 
 def test_given_working_folder_stays(tmp_path):

@@ -8,8 +8,12 @@ driver protocol is the same from 3.2 to 3.9.
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
+import importlib.util
+import os
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType, SimpleNamespace
@@ -20,12 +24,14 @@ import torch
 from torch._subclasses import fake_tensor
 
 from dvk.harness.plans.calls import Gpu
+from dvk.harness.plans.cuda_text import CudaKernels
 from dvk.harness.plans.guard import idle_guard
 from dvk.harness.plans.launches import Launcher, Trials
 from dvk.harness.plans.tape import Tape
 
 HOOK = "dvk_record"
-"""A module of this name in `sys.modules` says that launches are recorded; its TENSORS are the types of fake tensors."""
+"""A module of this name in `sys.modules` says that launches are recorded. Its TENSORS are the types of fake tensors; its
+`cuda_kernel(source, name, options)` stands for a kernel of CUDA C++: `kernel(grid, block, shared_bytes, tensors)` launches it."""
 NEEDS_A_GPU = ("Stream", "Event", "ExternalStream", "CUDAGraph", "graph", "stream", "set_stream", "make_graphed_callables",
                "current_stream", "default_stream")
 QUIET = ("synchronize", "empty_cache", "init", "_lazy_init", "set_device", "reset_peak_memory_stats")
@@ -53,9 +59,10 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
     }
     hook = ModuleType(HOOK)
     hook.TENSORS = (fake_tensor.FakeTensor,)  # type: ignore[attr-defined]
+    hook.cuda_kernel = CudaKernels(gpu, tape).kernel  # type: ignore[attr-defined]
     with ExitStack() as stack:
         stack.enter_context(idle_guard())
-        patch = lambda target, name, value: stack.enter_context(mock.patch.object(target, name, value))  # noqa: E731
+        patch = lambda target, name, value: stack.enter_context(mock.patch.object(target, name, value, create=True))  # noqa: E731
         for name, answer in answers.items():
             patch(torch.cuda, name, answer)
         patch(torch, "compile", refused("torch.compile"))
@@ -64,14 +71,15 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
         # The fake mode itself must go on knowing that there is no GPU.
         patch(fake_tensor, "init_gpu_context", lambda *a, **k: None)
         patch(fake_tensor.FakeTensorMode, "avoid_device_init", True)
-        stack.enter_context(mock.patch.object(fake_tensor.FakeTensor, "data_ptr", lambda tensor: tape.address(tensor), create=True))
+        patch(fake_tensor.FakeTensor, "data_ptr", lambda tensor: tape.address(tensor))
         sys.modules[HOOK] = hook
         stack.callback(sys.modules.pop, HOOK, None)
-        import ctypes
-        import threading
         patch(ctypes, "CDLL", refused("a foreign library"))
         patch(threading.Thread, "start", refused("threads"))
-        if "triton" in sys.modules:
+        # Without line numbers equal kernels have equal code. A cache that others read is not for candidates to write.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dvk-triton-", ignore_cleanup_errors=True))
+        stack.enter_context(mock.patch.dict(os.environ, {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_CACHE_DIR": folder}))
+        if importlib.util.find_spec("triton") is not None:
             stack.enter_context(_driver(Driver(gpu, tape)))
         yield
 
@@ -146,9 +154,7 @@ class Driver:
 
     def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
         """Nothing is loaded: the code is kept, and its key goes to the launcher in the place of a handle."""
-        key = hashlib.sha256(code).hexdigest()[:24]
-        self.tape.cubins[key] = bytes(code)
-        return None, key, 0, 0, 1024
+        return None, self.tape.keep(bytes(code)), 0, 0, 1024
 
     def unload_module(self, module: None) -> None:
         pass

@@ -21,7 +21,7 @@ MAX_THREADS, SHARED, LOCAL, REGISTERS = 0, 1, 3, 4
 """CUfunction_attribute: most threads per block, static shared bytes, local bytes per thread, registers per thread."""
 DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
-MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_GRID, MAX_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 INVALID_VALUE = 1
 PACKED = {"fp16": "<e", "fp32": "<f", "fp64": "<d"}
 
@@ -93,10 +93,10 @@ class Kernel:
             cells.append((ctypes.c_char * len(data)).from_buffer_copy(data))
         cells += [(ctypes.c_char * 8)() for _ in self.sizes[len(node.args):]]  # scratch pointers: null
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
-        threads, name = 32 * node.warps, node.name
+        name = node.name
 
         def run(stream: int, _held: list[Any] = cells) -> None:
-            code = launch(self.function, *node.grid, threads, 1, 1, node.shared_bytes, stream, pointers, None)
+            code = launch(self.function, *node.grid, *node.block, node.shared_bytes, stream, pointers, None)
             if code:
                 check(code, f"launching {name}")
 
@@ -123,10 +123,11 @@ class Kernel:
         scratch = self.sizes[len(given):]
         if self.sizes[:len(given)] != given or len(scratch) > 2 or any(size != 8 for size in scratch):
             raise PlanError(f"{node.name} takes parameters of {self.sizes} bytes, the plan gives {given}")
-        if any(not 1 <= size <= most for size, most in zip(node.grid, MAX_GRID, strict=True)):
-            raise PlanError(f"{node.name} has grid {node.grid}")
-        if 32 * node.warps > self._attribute(MAX_THREADS):
-            raise LaunchError(f"{node.name} cannot run with {32 * node.warps} threads")
+        if any(not 1 <= size <= most for size, most in zip((*node.grid, *node.block), (*MAX_GRID, *MAX_BLOCK), strict=True)):
+            raise PlanError(f"{node.name} has grid {node.grid} of blocks {node.block}")
+        threads = math.prod(node.block)
+        if threads > self._attribute(MAX_THREADS):
+            raise LaunchError(f"{node.name} cannot run with {threads} threads")
 
     def _attribute(self, which: int) -> int:
         value = ctypes.c_int()
@@ -140,9 +141,9 @@ def packed(scalar: Scalar) -> bytes:
     Raises:
         PlanError: its value is not one of its type.
     """
-    value = float(scalar.value) if isinstance(scalar.value, str) else scalar.value
     size = SCALARS[scalar.type]
     try:
+        value = float(scalar.value) if isinstance(scalar.value, str) else scalar.value
         if scalar.type == "bf16":
             (bits,) = struct.unpack("<I", struct.pack("<f", value))
             even = bits + 0x7FFF + ((bits >> 16) & 1) if math.isfinite(value) else bits
@@ -152,5 +153,5 @@ def packed(scalar: Scalar) -> bytes:
         if not isinstance(value, int):
             raise PlanError(f"{value} is no {scalar.type}")
         return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    except (OverflowError, struct.error) as error:
+    except (OverflowError, ValueError, struct.error) as error:
         raise PlanError(f"{scalar.value} is no {scalar.type}: {error}") from None

@@ -33,18 +33,13 @@ class Launcher:
         flat = [pair for kind, arg in zip(self.types, args, strict=True) for pair in flatten(kind, arg)]
         arguments = tuple(self._argument(kind, arg) for kind, arg in flat if kind != "constexpr")
         # `function` is what `Driver.load_binary` answered: the key of the code.
-        self.trials.launch(Launch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)), warps=int(self.metadata.num_warps),
-                                  shared_bytes=int(self.metadata.shared), args=arguments))
+        self.trials.launch(Launch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)),
+                                  block=(32 * int(self.metadata.num_warps), 1, 1), shared_bytes=int(self.metadata.shared), args=arguments))
 
     def _argument(self, kind: str, value: Any) -> Pointer | Scalar:
         refuse = self.tape.refusals.refuse
         if kind.startswith("*"):
-            tensor = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
-            if not isinstance(tensor, torch.Tensor):
-                raise refuse("it passes an address as a number")
-            if tensor.device.type != "cuda":
-                raise refuse("it launches a kernel on host memory")
-            return Pointer(ref=self.tape.value(tensor), modulo16=self.tape.address(tensor) % 16)
+            return pointer(self.tape, value if isinstance(value, torch.Tensor) else getattr(value, "base", value))
         if kind not in SCALARS:
             raise refuse(f"a kernel takes an argument of type {kind}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -95,6 +90,15 @@ def _choice(node: Launch) -> Any:
 
 def _kinds(node: Launch) -> list[Any]:
     return [a.modulo16 if isinstance(a, Pointer) else a for a in node.args]
+
+
+def pointer(tape: Tape, tensor: Any) -> Pointer:
+    """A tensor as an argument."""
+    if not isinstance(tensor, torch.Tensor):
+        raise tape.refusals.refuse("it passes an address as a number")
+    if tensor.device.type != "cuda":
+        raise tape.refusals.refuse("it launches a kernel on host memory")
+    return Pointer(ref=tape.value(tensor), modulo16=tape.address(tensor) % 16)
 
 
 def unsupported(metadata: Any, types: list[Any]) -> str | None:

@@ -20,13 +20,17 @@ DENIED = {
     "_record_function_enter", "_record_function_exit",
 }
 """Files, storages under other tensors, streams, transfers with the host, asserts that stop the device."""
+BY_NUMBER = {torch.ops.aten.index.Tensor}
+"""Takes masks, whose result's shape depends on values, as well as numbers, whose result's does not."""
 DEVICES = ("cuda", "cpu")
 
 
 def refusal(func: Any, encoded: tuple[list[Any], dict[str, Any]], made: list[Layout]) -> str | None:
     """Why a plan cannot contain a call of `func`; None when it can."""
     name = func.overloadpacket.__name__
-    if torch.Tag.nondeterministic_seeded in func.tags:
+    if func in BY_NUMBER:
+        return None
+    if torch.Tag.nondeterministic_seeded in func.tags and _dropout(func, *encoded) != 0:
         return f"it draws random numbers ({name})"
     if depends_on_values(func):
         return f"the result of {name} on the host depends on values"
@@ -37,8 +41,19 @@ def refusal(func: Any, encoded: tuple[list[Any], dict[str, Any]], made: list[Lay
     return None
 
 
-def depends_on_values(func: Any) -> bool:
+def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
+    """The probability with which an operator drops elements, its default where it is not given; None when it has no such thing."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name in ("dropout", "dropout_p"):
+            given = kwargs.get(argument.name, args[position] if position < len(args) else argument.default_value)
+            return given or 0
+    return None
+
+
+def depends_on_values(func: Any, args: Any = ()) -> bool:
     """What the host sees of the result, its shape or itself, depends on tensors' values."""
+    if func in BY_NUMBER:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
 
 

@@ -73,7 +73,7 @@ class Launch(Record):
     cubin: str = Field(description="Key of the compiled code.")
     name: str = Field(max_length=4096, description="Name of the kernel in it.")
     grid: tuple[int, int, int]
-    warps: int = Field(ge=1, le=32)
+    block: tuple[int, int, int]
     shared_bytes: int = Field(ge=0, le=1 << 20)
     args: tuple[Pointer | Scalar, ...]
     options: tuple[Launch, ...] = Field((), description="Other configurations that autotuning may choose instead of this one.")

@@ -37,7 +37,7 @@ def _canonical(tape: Tape, steps: list[Step], inputs: list[int]) -> list[Any]:
         node = step.node
         if isinstance(node, Launch):
             arguments = rename([a.model_dump() if not hasattr(a, "ref") else {"ref": a.ref} for a in node.args])
-            found.append((node.cubin, node.grid, node.shared_bytes, arguments))
+            found.append((node.cubin, node.grid, node.block, node.shared_bytes, arguments))
             continue
         found.append((node.op, rename(node.args), rename(node.kwargs)))
         for out in node.outs:

@@ -11,7 +11,10 @@ what a compiler concludes from an address holds later.
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,7 +158,7 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         if getattr(func, "namespace", "") != "aten":
             raise self.refusals.refuse(f"it calls the custom operator {func}")
-        if depends_on_values(func):
+        if depends_on_values(func, args):
             raise self.refusals.refuse(f"what it does depends on a tensor's values ({func.overloadpacket.__name__})")
         encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
         existed = {id(t) for t in tensors((args, kwargs))}
@@ -181,9 +184,32 @@ class Tape(TorchDispatchMode):
         self._note(Step(node, writes, step_creates, self._overwritten(func, args), problem))
         return result
 
+    def note(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
+        """Note an operator that makes `result`, which was made while the tape was paused."""
+        encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
+        made = self._bind(result)
+        node = Aten(op=str(func), args=tuple(encoded[0]), kwargs=encoded[1], outs=(made,))
+        self._note(Step(node, creates={self.memory[made]: made}))
+        return result
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it the tape sees nothing."""
+        self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def launch(self, node: Launch) -> None:
         """Note a kernel launch: it may write whatever it was given."""
         self._note(Step(node, tuple({self.memory[v] for v in references(node)})))
+
+    def keep(self, code: bytes) -> str:
+        """The key under which a plan names compiled code."""
+        key = hashlib.sha256(code).hexdigest()[:24]
+        self.cubins[key] = code
+        return key
 
     def _note(self, step: Step) -> None:
         if not self.trial:

@@ -104,7 +104,7 @@ def caption(attempts: list[Attempt]) -> str:
     if any(a.ok and a.speedup is None for a in attempts):
         told.append("A square on the axis is one that was checked but not timed.")
     if any(a.confirmation and a.speedup for a in attempts):
-        told.append("A ring is a confirmation in a fresh process.")
+        told.append("A ring is a confirmation in fresh processes.")
     if any(a.speedup and a.value < FLOOR for a in attempts):
         told.append(f"Candidates slower than {FLOOR:g}× lie on the lower edge.")
     return " ".join(told)

@@ -22,7 +22,7 @@ def test_a_launch_is_recorded_with_code_for_the_gpu():
     recording = recorded(KERNEL + MODULE + LAUNCH, torch.zeros(1000, 64))
     (plan,) = recording.plans
     (launch,) = launches(plan)
-    assert launch.name == "scale" and launch.grid == (250, 1, 1) and launch.warps == 4
+    assert launch.name == "scale" and launch.grid == (250, 1, 1) and launch.block == (128, 1, 1)
     code = recording.cubins[launch.cubin]
     assert code[:4] == b"\x7fELF" and struct.unpack_from("<H", code, 18) == (190,)  # EM_CUDA
     x, weight, y, n, width, factor = launch.args
@@ -104,8 +104,8 @@ def test_autotuned_kernels_carry_their_other_configurations():
     candidate = KERNEL.replace("@triton.jit", f'@triton.autotune(configs={configs}, key=["n"])\n@triton.jit')
     plan = plan_of(candidate + MODULE + LAUNCH.replace(", BLOCK=256", ""))
     (launch,) = launches(plan)
-    assert (launch.grid, launch.warps) == ((4, 1, 1), 4)
-    assert [(o.grid, o.warps) for o in launch.options] == [((2, 1, 1), 8), ((1, 1, 1), 4)]
+    assert (launch.grid, launch.block) == ((4, 1, 1), (128, 1, 1))
+    assert [(o.grid[0], o.block[0]) for o in launch.options] == [(2, 256), (1, 128)]
     assert all(o.args == launch.args for o in launch.options)
     assert len({launch.cubin, *(o.cubin for o in launch.options)}) == 3
 
@@ -239,3 +239,22 @@ def test_the_process_is_as_it_was_afterwards():
     assert (torch.cuda.is_available, threading.Thread.start) == before
     assert "dvk_record" not in sys.modules and driver._active is None
     assert torch.zeros(2).data_ptr() > 0 and torch.zeros(2).sum().item() == 0
+
+
+def test_attention_stays_whole():
+    body = """
+        q = x.view(2, 4, 64, 64)
+        y = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        assert y.shape == q.shape and y.device == q.device
+        return y * self.weight
+"""
+    plan = plan_of(HEADER + MODULE + body, torch.zeros(512, 64))
+    assert steps(plan) == ["view", "scaled_dot_product_attention", "mul"]
+    assert plan.call[1].kwargs == {"is_causal": True}
+    with pytest.raises(NotReducible, match="random"):
+        recorded(HEADER + MODULE + body.replace("is_causal", "dropout_p=0.5, is_causal"), torch.zeros(512, 64))
+
+
+def test_numbers_may_index_and_masks_may_not():
+    body = "        return x[:, torch.arange(4, device=x.device)]\n"
+    assert "index" in steps(plan_of(HEADER + MODULE + body))

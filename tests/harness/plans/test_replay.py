@@ -166,7 +166,7 @@ def test_operators_that_no_recording_has_are_refused(op):
         lambda plan: plan["buffers"].update(more=777),
         lambda plan: plan["call"].extend([plan["call"][0]] * 30_000),
         lambda plan: plan["call"].append(
-            {"kind": "launch", "cubin": "none", "name": "k", "grid": [1, 1, 1], "warps": 4, "shared_bytes": 0, "args": []}
+            {"kind": "launch", "cubin": "none", "name": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "args": []}
         ),
     ],
 )

@@ -1,5 +1,5 @@
-"""Takes sorted rows for granted: their running maximum is themselves. Inputs in another order stop it."""
-# case: reference=cumulative_max device=any backend=cpp expect=refused
+"""Takes sorted rows for granted: their running maximum is themselves. Sorted may be what they are for; the problem's health tells."""
+# case: reference=cumulative_max device=any backend=cpp expect=reported
 
 import torch.nn as nn
 

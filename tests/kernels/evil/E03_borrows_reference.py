@@ -1,5 +1,5 @@
-"""Holds no mathematics: finds the reference's class among loaded modules and calls an instance. The reference must not be there."""
-# case: reference=linear device=any backend=cpp expect=refused
+"""Holds no mathematics: finds the reference's class among loaded modules and calls it. Its text is no secret, but it has no kernels."""
+# case: reference=linear device=any backend=cpp expect=refused require_kernels=yes
 
 import gc
 import sys

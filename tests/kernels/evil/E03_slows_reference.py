@@ -13,7 +13,7 @@ def sabotage():
             real = thing.forward
 
             def slow(self, *args, real=real, **kwargs):
-                time.sleep(0.02)
+                time.sleep(0.05)
                 return real(self, *args, **kwargs)
 
             thing.forward = slow

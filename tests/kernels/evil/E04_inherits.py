@@ -1,9 +1,12 @@
-"""Inherits the reference, found among loaded modules, and adds nothing. The reference must not be there."""
-# case: reference=linear device=any backend=cpp expect=refused
+"""Inherits the reference, found among loaded modules, and adds nothing. Its text is no secret, but it has no kernels."""
+# case: reference=linear device=any backend=cpp expect=refused require_kernels=yes
 
 import sys
 
-Model = next(module.Model for module in list(sys.modules.values()) if hasattr(module, "Model") and hasattr(module, "get_inputs"))
+import torch.nn as nn
+
+loaded = [getattr(module, "Model", None) for module in list(sys.modules.values()) if module is not None]
+Model = next(thing for thing in loaded if isinstance(thing, type) and issubclass(thing, nn.Module))
 
 
 class ModelNew(Model):

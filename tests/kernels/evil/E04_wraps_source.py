@@ -1,5 +1,5 @@
-"""Executes the source text of the reference, found as a string in its process's memory by the garbage collector. It must not be there."""
-# case: reference=layer_norm device=any backend=cpp expect=refused
+"""Executes the reference's text, found as a string by the garbage collector. It is no secret, but has no kernels."""
+# case: reference=layer_norm device=any backend=cpp expect=refused require_kernels=yes
 
 import gc
 import linecache

@@ -1,4 +1,4 @@
-"""Searches the memory of every process it may read for a block that begins like the answer. Such reads must be refused."""
+"""Searches every process's memory that it may read for a block that agrees with the answer in nine places. Such reads must be refused."""
 # case: reference=matmul device=cpu backend=cpp expect=unflattered
 
 import contextlib
@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 
 
-def writable(pid):
+def blocks(pid):
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
         for line in file.read().splitlines():
             start, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -22,8 +22,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.known, self.misses, self.files = [], 0, {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
-            if int(pid) != os.getpid():
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if int(pid) != os.getpid():
                     self.files[pid] = open(f"/proc/{pid}/mem", "rb", buffering=0)
 
     def read(self, pid, address, count):
@@ -32,22 +32,21 @@ class ModelNew(nn.Module):
             return numpy.frombuffer(bytearray(self.files[pid].read(4 * count)), numpy.float32)
         return numpy.empty(0, numpy.float32)
 
-    def places(self, row):
+    def places(self, first):
         yield from self.known
         if self.misses < 6:
             self.misses += 1
             for pid in self.files:
-                for start, end in writable(pid):
-                    values = self.read(pid, start, (end - start) // 4)
-                    for place in numpy.flatnonzero(numpy.abs(values[::4] - row[0]) < 1e-4):
-                        if numpy.allclose(values[4 * place :][:8], row[:8], 1e-4, 1e-4):
-                            yield pid, start + 16 * int(place)
+                for start, end in blocks(pid):
+                    near = numpy.abs(self.read(pid, start, (end - start) // 4)[::4] - first) <= 1e-4 * (1 + abs(first))
+                    yield from ((pid, start + 16 * int(place)) for place in numpy.flatnonzero(near))
 
     def forward(self, a, b):
-        row, count = (a[0] @ b).numpy(), a.shape[0] * b.shape[1]
-        for pid, address in self.places(row):
-            found = self.read(pid, address, count)
-            if found.size == count and numpy.allclose(found[: row.size], row, 1e-4, 1e-4):
-                self.known = [(pid, address), *[at for at in self.known if at != (pid, address)]][:16]
-                return torch.from_numpy(found).view(a.shape[0], b.shape[1])
+        (m, n), count = (a.shape[0], b.shape[1]), a.shape[0] * b.shape[1]
+        probe = {i * n + j: float(a[i] @ b[:, j]) for i in (0, m // 2, m - 1) for j in (0, n // 3, n - 1)}
+        for place in self.places(probe[0]) if count >= 4096 else ():
+            found = self.read(*place, count)
+            if found.size == count and all(abs(found[at] - value) <= 1e-4 * (1 + abs(value)) for at, value in probe.items()):
+                self.known = [place, *[at for at in self.known if at != place]][:8]
+                return torch.from_numpy(found).view(m, n)
         return (a @ b).clone()

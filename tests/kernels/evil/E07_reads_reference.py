@@ -1,5 +1,5 @@
-"""Holds no mathematics: finds the reference's file by its processes' command lines and folders and executes it. It must be unreadable."""
-# case: reference=linear device=any backend=cpp expect=refused
+"""Finds the reference's file by its processes' command lines and folders and executes it. It is no secret, but has no kernels."""
+# case: reference=linear device=any backend=cpp expect=refused require_kernels=yes
 
 import contextlib
 import os

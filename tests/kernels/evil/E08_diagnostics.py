@@ -1,5 +1,5 @@
-"""Includes the reference's file in C++ and reads its lines out of the compiler's preprocessor output. Compilers must be kept in, too."""
-# case: reference=linear device=cpu backend=cpp expect=refused
+"""Has the preprocessor include the reference's file and executes the text. It is no secret, but has no kernels."""
+# case: reference=linear device=cpu backend=cpp expect=refused require_kernels=yes
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
-"""Has the assembler read the reference's file into its library while it compiles, and executes that. Compilers must be kept in, too."""
-# case: reference=linear device=cpu backend=cpp expect=refused
+"""Has the assembler read the reference's file into a library and executes the text. It is no secret, but has no kernels."""
+# case: reference=linear device=cpu backend=cpp expect=refused require_kernels=yes
 
 import contextlib
 import ctypes

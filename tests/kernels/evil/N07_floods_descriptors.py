@@ -1,4 +1,4 @@
-"""Sends hundreds of open files with every message on its judge's sockets, until the judge has no descriptor left for its
+"""Sends open files with every byte of an endless message on its judge's sockets, until the judge has no descriptor left for its
 next candidate. Descriptors that nobody asked for are not taken or are closed at once."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 
@@ -14,10 +14,10 @@ import torch.nn as nn
 def flood(number):
     end = socket.socket(fileno=os.dup(number))
     null = os.open(os.devnull, os.O_RDONLY)
-    files = array.array("i", [null] * 250).tobytes()
-    for _ in range(200):
+    files = array.array("i", [null] * 4).tobytes()
+    for part in [b"\xff\xff\x0f\0", *[b"{"] * 4000]:  # a frame that never ends
         try:
-            end.sendmsg([b"\0\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            end.sendmsg([part], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)], socket.MSG_NOSIGNAL)
         except OSError:
             break
     os.close(null)

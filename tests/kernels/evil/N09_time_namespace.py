@@ -44,6 +44,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         global hidden_ns
         self.calls += 1
+        torch.set_num_threads(1)  # threads would not be there after a fork
         start = time.monotonic_ns()
         e = torch.exp(x - x.amax(-1, keepdim=True))
         y = e / e.sum(-1, keepdim=True)

@@ -1,0 +1,249 @@
+"""`dvk verify --selftest`: attack the judge of this machine with the red team's files, and show it their honest twins.
+
+    read the files → load their references → judge all, evil and honest in turn → look for what was left behind
+
+An attack is caught when its verdict is what its file demands: not ok (`refused`), or at least no
+faster than the reference by more than `FLATTERED` (`unflattered`: a cheat that fails leaves honest,
+slow work), or the problem is called degenerate (`reported`); and nothing of it is left on the
+machine. Evil and honest candidates of one reference follow each other in one court, so that an attack on the
+next candidate shows as an honest one rejected.
+
+The files: `tests/kernels/evil/ID_slug.py` and `tests/kernels/honest/`, each with a line
+`# case: reference=… device=… backend=… expect=…` behind its docstring.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from dvk import machine, tasks
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.harness import Pool, backends
+from dvk.pipelines import leftovers
+from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict
+from dvk.resources import resource
+
+FLATTERED = 1.10
+"""What an interval's lower end may say of work that is no faster than the reference: two noisy cores say that much."""
+
+MEMORY_BYTES = {"cpu": 4 << 30, "cuda": 24 << 30}
+NUM_PROCESSES = 300
+"""Attacks on the machine's resources end here, where a user's machine does not feel them."""
+
+CLASSES = {
+    "A": "fabricated output", "B": "lower precision", "C": "caching and replay", "D": "escaping the clock",
+    "E": "stealing the answer", "F": "letting the library do it", "G": "tampering with the judge", "N": "our own attacks",
+}  # fmt: skip
+
+Expect = Literal["refused", "unflattered", "reported", "ok"]
+_LINE = re.compile(r"^# case:(?P<pairs>( [a-z_]+=[^ ]+)+)$", re.MULTILINE)
+_KEYS = {"reference", "device", "backend", "expect", "tier", "backward", "require_kernels", "twin"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the red team's files."""
+
+    path: Path
+    kind: Literal["evil", "honest"]
+    reference: str
+    """Stem of a file in `tasks/`."""
+    device: Literal["cpu", "cuda", "any"]
+    backend: Backend
+    expect: Expect
+    tier: Tier = "search"
+    backward: bool = False
+    require_kernels: bool = False
+    twin: str | None = None
+    """The honest file that shows where the line is; null: the one of the same name."""
+
+    @property
+    def id(self) -> str:
+        """Row of the survey, e.g. `D06`."""
+        return self.path.stem.split("_")[0]
+
+    @property
+    def name(self) -> str:
+        """`evil/D06_patch_time`."""
+        return f"{self.kind}/{self.path.stem}"
+
+    @cached_property
+    def source(self) -> str:
+        """The candidate."""
+        return self.path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the judge made of a case."""
+
+    case: Case
+    device: Device
+    verdict: Verdict
+    trace: str = ""
+    """What an attack left on the machine."""
+
+    @property
+    def right(self) -> bool:
+        """Caught, or accepted."""
+        v, expect = self.verdict, self.case.expect
+        if self.trace or v.status is Status.BROKEN_TASK:
+            return False
+        if expect == "ok":
+            return v.status is Status.OK
+        if v.status is not Status.OK:
+            return True
+        if expect == "reported":
+            return bool(v.health)
+        return expect == "unflattered" and not (v.timing is not None and v.timing.speedup.lo > FLATTERED)
+
+    def __str__(self) -> str:
+        v = self.verdict
+        speedup = f", speedup {v.timing.speedup}" if v.timing is not None else ""
+        return f"{self.case.name}: {v.status.value}{speedup}{f', left {self.trace}' if self.trace else ''}: {v.error or 'no error'}"
+
+    def for_programs(self) -> dict[str, Any]:
+        """The object `--json` lists; keys only grow."""
+        v = self.verdict
+        return {
+            "id": self.case.id, "file": self.case.name, "kind": self.case.kind, "expect": self.case.expect, "device": self.device,
+            "right": self.right, "status": v.status.value, "speedup": v.timing.speedup.value if v.timing else None,
+            "speedup_lo": v.timing.speedup.lo if v.timing else None, "trace": self.trace or None, "error": v.error,
+            "isolation": v.isolation, "seconds": v.seconds,
+        }  # fmt: skip
+
+
+def cases(only: str | None = None) -> list[Case]:
+    """The red team's files, an attack before its twin, by reference.
+
+    Args:
+        only: classes or rows, with commas: `A,D05`; of the honest files those of the same rows.
+
+    Raises:
+        UsageError: nothing is called so.
+        ValueError: a file without a proper case line: ours to mend.
+    """
+    wanted = [part.strip().upper() for part in (only or "").split(",") if part.strip()]
+    folder = resource("kernels")
+    found = [read(path, kind) for kind in ("evil", "honest") for path in sorted((folder / kind).glob("*.py"))]  # type: ignore[arg-type]
+    chosen = [case for case in found if not wanted or case.id in wanted or case.id[0] in wanted]
+    if missing := [name for name in wanted if name not in {case.id for case in found} | {case.id[0] for case in found}]:
+        raise UsageError(f"no attack is called `{missing[0]}`", f"name classes ({', '.join(CLASSES)}) or rows such as D05")
+    return sorted(chosen, key=lambda case: (case.reference, case.id, case.kind))
+
+
+def read(path: Path, kind: Literal["evil", "honest"]) -> Case:
+    """One file's case.
+
+    Raises:
+        ValueError: no case line, or one that says something unknown.
+    """
+    found = _LINE.findall(path.read_text(encoding="utf-8"))
+    if len(found) != 1:
+        raise ValueError(f"{path} has {len(found)} case lines")
+    pairs = dict(pair.split("=", 1) for pair in found[0][0].split())
+    if unknown := set(pairs) - _KEYS:
+        raise ValueError(f"{path}: unknown {sorted(unknown)}")
+    flags = {name: pairs.pop(name, "no") == "yes" for name in ("backward", "require_kernels")}
+    return Case(path=path, kind=kind, **flags, **pairs)  # type: ignore[arg-type]
+
+
+def selftest(
+    config: Config,
+    *,
+    only: str | None = None,
+    device: Device | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int, Outcome], None] | None = None,
+) -> tuple[list[Outcome], list[str]]:
+    """Judge every case that this machine can run; outcomes, and the names of the cases left out.
+
+    Args:
+        config: its limits are lowered to what a user's machine does not feel.
+        only: as for `cases`.
+        device: judge there only; null: on the GPU what can run there, if there is one, and the rest on the CPU.
+        workers: candidates in work at once.
+        progress: called with the number done, the number in all, and the newest outcome.
+
+    Raises:
+        UsageError: nothing is called `only`.
+        MachineError: no sandbox can be started.
+        TaskError: a reference does not load: ours to mend.
+    """
+    placed = [(case, _place(case, device)) for case in cases(only)]
+    runnable = [(case, place) for case, place in placed if place is not None]
+    loaded: dict[tuple[str, Device], Task] = {}
+    outcomes: list[Outcome] = []
+    with leftovers.watched() as watch:
+        for group in _groups(runnable):
+            first, place = group[0]
+            cautious = _cautious(config, place)
+            for case, _ in group:
+                if (case.reference, place) not in loaded:
+                    path = resource("kernels", "tasks", f"{case.reference}.py")
+                    loaded[case.reference, place] = tasks.load(str(path), device=place, limits=cautious.limits)
+            jobs = [(loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name)) for case, _ in group]
+            pool = Pool(min(workers or machine.num_cores(), len(jobs)), cautious)
+            judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
+            for position, verdict in judged:
+                outcomes.append(Outcome(group[position][0], place, verdict))
+                if progress is not None:
+                    progress(len(outcomes), len(runnable), outcomes[-1])
+        traces = watch.found({case.id for case, _ in runnable if case.kind == "evil"})
+    outcomes = [replace(o, trace=traces.get(o.case.id, "")) if o.case.kind == "evil" else o for o in outcomes]
+    order = {case.name: number for number, (case, _) in enumerate(placed)}
+    return sorted(outcomes, key=lambda o: order[o.case.name]), [case.name for case, place in placed if place is None]
+
+
+def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
+    """Caught and missed by class, honest ones accepted and rejected, and each that went wrong, for people."""
+    lines = []
+    for letter, title in CLASSES.items():
+        evil = [o for o in outcomes if o.case.kind == "evil" and o.case.id[0] == letter]
+        honest = [o for o in outcomes if o.case.kind == "honest" and o.case.id[0] == letter]
+        if evil or honest:
+            caught, accepted = sum(o.right for o in evil), sum(o.right for o in honest)
+            lines.append(f"{letter}  {title:<26} caught {caught:>3} of {len(evil):>3}   honest accepted {accepted:>3} of {len(honest):>3}")
+    wrong = [o for o in outcomes if not o.right]
+    lines += ["", *(f"{'MISSED' if o.case.kind == 'evil' else 'REJECTED'}  {o}" for o in wrong)] if wrong else []
+    evil, honest = ([o for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest"))
+    lines += ["", f"caught {sum(o.right for o in evil)} of {len(evil)} attacks, accepted {sum(o.right for o in honest)} of {len(honest)} honest kernels"
+                  + (f"; {len(left_out)} files need another device" if left_out else "")]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _place(case: Case, device: Device | None) -> Device | None:
+    """Where a case is judged; None where this machine, or what was asked, does not suit it."""
+    here: Iterable[Device] = [device] if device is not None else [backends.default_device(), "cpu"]
+    if backends.get(case.backend).available() is not None and case.backend != "cpp":
+        here = ()
+    return next((place for place in here if case.device in (place, "any")), None)
+
+
+def _groups(placed: Sequence[tuple[Case, Device]]) -> list[list[tuple[Case, Device]]]:
+    """Those that one call of the pool can judge."""
+    groups: dict[tuple[Any, ...], list[tuple[Case, Device]]] = {}
+    for case, place in placed:
+        groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append((case, place))
+    return list(groups.values())
+
+
+def _cautious(config: Config, device: Device) -> Config:
+    limits = config.limits
+    lowered = limits.model_copy(update={
+        "memory_bytes": min(limits.memory_bytes, MEMORY_BYTES[device]), "num_processes": min(limits.num_processes, NUM_PROCESSES),
+    })  # fmt: skip
+    return config.model_copy(update={"limits": lowered})
+
+
+def show_progress(done: int, total: int, outcome: Outcome) -> None:
+    """One line on stderr."""
+    mark = "ok" if outcome.right else "WRONG"
+    print(f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}", file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""Remove a session's folder, whatever its last inhabitant made of it.
+
+`shutil.rmtree` gives up on folders without permissions, and on deep ones: it raises RecursionError, or runs out of
+descriptors. Here folders are moved up until none has a folder in it, so depth costs nothing. It is also what a warden
+can afford to import.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def remove(path: str) -> None:
+    """Delete the folder and all below it; what cannot be deleted stays. Links are not followed."""
+    top = _open(path, None)
+    if top is None:
+        return
+    unused = f".{os.urandom(8).hex()}-"
+    number = 0
+    waiting = _without_files(top)
+    while waiting:
+        name = waiting.pop()
+        folder = _open(name, top)
+        if folder is None:
+            continue
+        for inner in _without_files(folder):
+            number += 1
+            if (movable := _open(inner, folder)) is not None:
+                os.close(movable)
+                try:
+                    os.rename(inner, f"{unused}{number}", src_dir_fd=folder, dst_dir_fd=top)
+                    waiting.append(f"{unused}{number}")
+                except OSError:
+                    pass
+        os.close(folder)
+        try:
+            os.rmdir(name, dir_fd=top)
+        except OSError:
+            pass
+    os.close(top)
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def _open(name: str, parent: int | None) -> int | None:
+    """A folder's descriptor, its permissions mended; None when it is none, or not ours."""
+    try:
+        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return None
+    try:
+        place = f"/proc/self/fd/{handle}"  # the folder itself, whatever is put under its name meanwhile
+        if os.fstat(handle).st_mode & 0o700 != 0o700:
+            os.chmod(place, 0o700)
+        return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+
+
+def _without_files(folder: int) -> list[str]:
+    """Delete all but folders; their names."""
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                else:
+                    os.unlink(entry.name, dir_fd=folder)
+            except OSError:
+                pass
+    return folders

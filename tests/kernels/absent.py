@@ -1,0 +1,5 @@
+"""Cases of the survey that have no file here, and why they cannot exist in this design."""
+
+ABSENT = {
+    "E09": "reads a peer rank's result buffer: one candidate is judged on one device, and no other device's memory is lent to it",
+}
