@@ -111,8 +111,8 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     elif backend == "cuda":
         functions += [cuda_launch.dvk_nvrtc, cuda_launch.dvk_cubin, cuda_launch.dvk_cuda_kernel, cuda_launch.dvk_cuda_load]
-        names = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
-        header = "\n".join([*(f"import {name}" for name in names), *TYPES, "", "import torch"])
+        modules = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
+        header = "\n".join([*(f"import {name}" for name in modules), *TYPES, "", "import torch"])
         kernels, load = render.module(composition.ordered, chosen, texts)
     else:
         header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])

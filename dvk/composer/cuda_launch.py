@@ -29,7 +29,7 @@ def dvk_nvrtc() -> ctypes.CDLL:
     major = (torch.version.cuda or "").split(".")[0]
     site = os.path.dirname(os.path.dirname(torch.__file__))
     toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    places = [f"{site}/nvidia/cu{major}/lib", f"{site}/nvidia/cuda_nvrtc/lib", f"{site}/torch/lib", f"{toolkit}/lib64",
+    places = [f"{site}/nvidia/cu{major}*/lib", f"{site}/nvidia/cuda_nvrtc/lib", f"{site}/torch/lib", f"{toolkit}/lib64",
               f"/usr/local/cuda-{major}*/lib64", f"{toolkit}/targets/*/lib"]
     found = [path for place in places for path in sorted(glob.glob(f"{place}/libnvrtc*.so.{major}*")) if "alt" not in path]
     for path in found:

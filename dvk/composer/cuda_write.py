@@ -180,7 +180,7 @@ class Writer:
             self.params.add(f"a{instr.buffer}")
             self.put(f"{place} = dvk_load<{self.vector}>(a{instr.buffer} + {self.offset(instr.offset)});")
         elif kept:
-            loop = "for (int j = 0; j < {}; ++j) ".format(self.vector) if self.vector > 1 else ""
+            loop = f"for (int j = 0; j < {self.vector}; ++j) " if self.vector > 1 else ""
             if loop:
                 self.put("#pragma unroll")
             self.put(f"{loop}{place}.x[{self._one}] = {self.pointer(instr, j=True)};")

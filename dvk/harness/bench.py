@@ -72,6 +72,11 @@ class Bench:
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
 
+    def close(self) -> None:
+        """Take back everything lent."""
+        for board in [*self.boards.values(), *(board for board, _ in self._weights.values())]:
+            board.close()
+
     def board_for(self, case: Case) -> Board:
         """The lent inputs of a case's shapes, holding its values."""
         name = case.key.variant

@@ -145,17 +145,22 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
     Args:
         reference: one floating or complex output of the reference.
     """
-    values_ = real(reference)
-    finite = bool(values_.isfinite().all())
+    elements = real(reference)
+    if elements.numel() == 0:
+        return torch.zeros(1, device=elements.device), TINY, True
+    length = row_length(elements.shape)
+
+    def sizes(of: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64) / length**0.5
+
+    by_row = sizes(elements)
+    # Much quicker than asking every element.
+    finite = bool(by_row.isfinite().all()) or bool(elements.isfinite().all())
     if not finite:
-        values_ = values_.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    if values_.numel() == 0:
-        return torch.zeros(1, device=values_.device), TINY, True
-    by_row = torch.linalg.vector_norm(values_.reshape(-1, row_length(values_.shape)), dim=1, dtype=torch.float64)
-    by_row = by_row / row_length(values_.shape) ** 0.5
+        by_row = sizes(elements.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
     rms = max(float(by_row.square().mean().sqrt()), TINY)
-    floor = max(SHARE * rms, TINY)
-    return by_row.clamp_(min=floor).to(torch.float64 if reference.dtype.itemsize > 4 else torch.float32), rms, finite
+    wide = reference.dtype in (torch.float64, torch.complex128)
+    return by_row.clamp_(min=max(SHARE * rms, TINY)).to(torch.float64 if wide else torch.float32), rms, finite
 
 
 def row_length(shape: torch.Size) -> int:

@@ -18,11 +18,10 @@ _PLACED = re.compile(
 _PTXAS = re.compile(r"^(?:ptxas|nvlink)\b.*?(?:error|fatal)\b", re.I)
 _LINKER = re.compile(r"undefined reference to|undefined symbol|cannot find -l|multiple definition of")
 _PLAIN = re.compile(r"^(?:\S+: )?(?:fatal )?error\b\s*[:#]", re.I)
-_TRITON = re.compile(r"^(?:\S*\.)?(?:CompilationError|UnsupportedLanguageConstruct|CompileTimeAssertionFailure|PTXASError)\b.*?"
-                     r"(?:at (?P<line>\d+):\d+:)?\s*$")
+_TRITON = re.compile(r"^(?:\S*Error: |.*CompilationError: )?at (?P<line>\d+):\d+:$")
 _CARET = re.compile(r"^\s*(?:\d+\s*\|)?\s*[\^~]+[\s^~]*$")
-_NEXT = re.compile(r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|generated)|^ninja:|^FAILED:|^In file included|^compilation terminated",
-                   re.I)
+_NEXT = re.compile(r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|generated)|^ninja:|^FAILED:|^In file included|"
+                   r"^compilation terminated", re.I)
 
 
 def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
@@ -76,12 +75,20 @@ def _quote(file: str, line: int, sources: Mapping[str, str]) -> str | None:
 
 
 def _from_triton(lines: list[str], sources: Mapping[str, str]) -> str | None:
-    """Triton quotes the function up to the error, a caret, and says what is wrong after it."""
-    start = next((n for n, line in enumerate(lines) if _TRITON.match(line.strip())), None)
-    if start is None:
-        return None
-    caret = next((n for n in range(len(lines) - 1, start, -1) if _CARET.match(lines[n])), None)
-    if caret is None:
-        return "\n".join(line for line in lines[start : start + 6] if line.strip())
-    told = [line.strip() for line in lines[caret + 1 :] if line.strip()][:MAX_NOTES]
-    return "\n".join([lines[start].strip(), *lines[max(caret - 1, start + 1) : caret + 1], *told])
+    """Triton quotes a function up to the error, a caret, and what is wrong; one such block a level of calls, the inmost first.
+
+    The reason is told by the first block that has one, the line to look at by the last: that of the kernel itself.
+    """
+    del sources
+    starts = [n for n, line in enumerate(lines) if _TRITON.match(line.strip())]
+    place, reason = "", ""
+    for start in starts:
+        caret = next((n for n in range(start + 1, len(lines)) if _CARET.match(lines[n])), None)
+        if caret is None:
+            continue
+        after = lines[caret + 1] if caret + 1 < len(lines) else ""
+        reason = reason or after.strip()
+        line = _TRITON.match(lines[start].strip())
+        assert line is not None
+        place = "\n".join([f"line {line['line']} of the kernel:", *lines[max(caret - 1, start + 1) : caret + 1]])
+    return f"{reason or 'it does not compile'}\n{place}" if place else None

@@ -12,13 +12,13 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 from dvk import machine
 from dvk.config import Config, Limits
-from dvk.harness import backends, ceilings, claims, static
+from dvk.harness import backends, ceilings, claims, recording, static
 from dvk.harness.intervals import median_ratio
 from dvk.harness.verdicts import Measured, broken_by, charged, claim_timing, median, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
@@ -27,7 +27,6 @@ from dvk.sandbox import Death, Message, Session
 REFEREE = "dvk.harness.referee:serve"
 RUNNER = "dvk.harness.runner:serve"
 PLAYER = "dvk.harness.player:serve"
-RECORDER = "dvk.harness.recorder:serve"
 Contract = Literal["auto", "module", "plan"]
 QUEUE_S = 3600.0
 """Longest wait for a device that others measure on; not counted as the candidate's."""
@@ -78,6 +77,8 @@ class Court:
         # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
         self._limits = Limits.model_validate({**limits.model_dump(), "wall_s": 24 * 3600.0})
         self._referee: Session | None = None
+        self._open = False
+        """The referee holds this task."""
         self._arms: dict[str, Session] = {}
         self._left_out: set[str] = set()
         self._alone_ms: float | None = None
@@ -98,7 +99,15 @@ class Court:
         self._arms.clear()
         if self._referee is not None:
             self._referee.close()
-            self._referee = None
+            self._referee, self._open = None, False
+
+    def turn_to(self, task: Task) -> None:
+        """Go on with another task; processes that hold no state of the old one are kept."""
+        if task.device != self.task.device or self.broken is not None:
+            self.close()
+        self._end_arms()
+        self.task, self.broken, self._open = task, None, False
+        self._left_out = set()
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
@@ -169,9 +178,10 @@ class Court:
     # ------------------------------------------------------------ processes
 
     def _start(self, deadline: float | None) -> None:
-        if self._referee is not None or self.broken is not None:
+        if self._open or self.broken is not None:
             return
-        self._referee = Session(REFEREE, self._limits, late_env=self._env)
+        if self._referee is None:
+            self._referee = Session(REFEREE, self._limits, late_env=self._env)
         self._referee.send(
             {
                 "task": self.task.model_dump(mode="json"),
@@ -190,7 +200,9 @@ class Court:
             raise RefereeDied("before it was ready")
         if "broken" in answer.value:
             self.broken = str(answer.value["broken"])
-        self._recorded = answer.value.get("recorded")
+        self._recorded, self._open = answer.value.get("recorded"), True
+        if "player" in self._arms and "player" not in answer.value["arms"]:
+            self._arms.pop("player").close()
         self._referee.log()
 
     def _add_arm(self, name: str, deadline: float | None) -> None:
@@ -214,9 +226,8 @@ class Court:
             self._left_out.add(name)
 
     def _end_arms(self) -> None:
-        for session in self._arms.values():
-            session.close()
-        self._arms.clear()
+        for name in [name for name in self._arms if name != "player"]:
+            self._arms.pop(name).close()
         self._alone_ms = None
 
     def _plannable(self, candidate: Candidate) -> bool:
@@ -227,35 +238,30 @@ class Court:
     def _replayed(self, candidate: Candidate, deadline: float | None) -> Measured | None:
         """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
         assert self._referee is not None
-        with Session(RECORDER, self._limits, late_env={"CUDA_VISIBLE_DEVICES": ""}, isolate="cpu") as recorder:
-            before = time.monotonic()
-            recorder.send({"source": candidate.source, "task": self.task.model_dump(mode="json"), **(self._recorded or {})})
-            answer = recorder.receive(self.config.judge.candidate_s)
-            isolation = recorder.isolation
-            self._spent["record"] = time.monotonic() - before
-        if isinstance(answer, Death):
-            self.stage = "compile"
-            return Measured(self._death(answer), answer.log, isolation)
-        if "failed" in answer.value:
-            return Measured({**answer.value["failed"], "contract": "plan"}, "", isolation)
-        if "plan" not in answer.value:
-            why = str(answer.value.get("refused"))
+        before = time.monotonic()
+        found = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
+        self._spent["record"] = time.monotonic() - before
+        if isinstance(found, Measured):
+            return found
+        plan, why, isolation = found
+        if plan is None:
             if self.contract == "auto":
                 return None
-            return Measured({"status": "rejected", "stage": "compile", "error": f"no launch plan can stand for it: {why}"}, "", isolation)
+            error = f"no launch plan can stand for it: {why}"
+            return Measured({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
         if "player" not in self._arms:
             self._add_arm("player", deadline)
-        self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": answer.value["plan"], "arms": ["player"]})
-        found = self._await("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
-        if not isinstance(found, Message) or found.value["findings"].get("gone"):
-            # A kernel broke the player's context, or never ended.
-            death = self._arms.pop("player")
-            log = death.close()
-            if found is None and not isinstance(self._await("findings", HANG_UP_S, None), Message):
+        self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
+        answer = self._await("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
+        if isinstance(answer, Death):
+            raise RefereeDied(answer.reason)
+        if answer is None or answer.value["findings"].get("gone"):
+            log = self._arms.pop("player").close()
+            if answer is None and not isinstance(self._await("findings", HANG_UP_S, None), Message):
                 self.close()
-            reason = "timeout" if found is None else "its kernels broke the GPU's context"
-            return Measured(self._death(Death(reason, log)), log, isolation)
-        findings = dict(found.value["findings"])
+            reason = "timeout" if answer is None else "its kernels broke the GPU's context"
+            return Measured(of_death(Death(reason, log), self.stage, self.config), log, isolation)
+        findings = dict(answer.value["findings"])
         if findings["status"] in (Status.LAUNCH_ERROR.value, Status.CHEAT.value):
             self._arms.pop("player").close()  # a kernel may have broken its context
         return Measured(findings, "", isolation, findings.pop("samples", {}))
@@ -301,7 +307,7 @@ class Court:
             answer = self._await("findings", self.config.judge.candidate_s, deadline, runner)
             if answer is None:
                 log = runner.close()
-                findings = self._death(Death("timeout", log))
+                findings = of_death(Death("timeout", log), self.stage, self.config)
                 if not isinstance(self._await("findings", HANG_UP_S, None), Message):
                     self.close()  # a referee that does not notice is of no more use
                 return None if _passed(deadline) else Measured(findings, log, runner.isolation)
@@ -312,7 +318,7 @@ class Court:
             if findings.pop("gone", False):
                 death = runner.receive(HANG_UP_S)
                 if isinstance(death, Death):
-                    findings, log = {**findings, **self._death(death)}, death.log
+                    findings, log = {**findings, **of_death(death, self.stage, self.config)}, death.log
             else:
                 log = runner.log()
             measured = Measured(findings, log, runner.isolation, findings.pop("samples", {}))
@@ -380,15 +386,12 @@ class Court:
         # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
         return {**self._env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
 
-    def _death(self, death: Death) -> dict[str, Any]:
-        return of_death(death, self.stage, self.config)
-
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._spent.items()}})
 
 
-def _trusted_env() -> Mapping[str, str]:
+def _trusted_env() -> dict[str, str]:
     # torch.compile's own cache pays across sessions: the same reference is compiled in each.
     return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
 

@@ -128,6 +128,8 @@ class Examination:
             self.say("prepare")
             with self.lane(False), self.threads():
                 self.cases.stock(self.bench.rounds_within(limit_s, 1 + len(arms), rounds))
+            if plan is not None:
+                self.peer.ask("prepare")
             self.say("queue")
             with self.lane(True):
                 stage = "time"
@@ -269,7 +271,6 @@ class Examination:
         )
 
     def _duel(self, rounds: int, limit_s: float) -> Findings:
-        self.peer.ask("prepare")
         samples = self.bench.duel(
             self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
         )

@@ -17,6 +17,7 @@ is at home there is for `cases` to find out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -45,7 +46,10 @@ Kind = Literal["fixed", "unit", "positive", "signed"]
 def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     """What a native input tensor seems to be: `fixed` must not change, `unit` must stay in [0, 1], `positive` has no
     negative value."""
-    if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2 or not bool(tensor.isfinite().all()):
+    if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2:
+        return "fixed"
+    low, high = (float(edge) for edge in tensor.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
         return "fixed"
     if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
         return "fixed"  # expanded: one value in many places
@@ -53,10 +57,9 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     sample = tensor.reshape(-1)[::stride][: 2 * SAMPLE].float()
     if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool((sample == sample.round()).all()):
         return "fixed"
-    low = float(tensor.min())
     if _ordered(tensor) or (low >= 0 and _normalised(tensor)):
         return "fixed"
-    if domain.probabilities and low >= 0 and float(tensor.max()) <= 1:
+    if domain.probabilities and low >= 0 and high <= 1:
         return "unit"
     return "positive" if low >= 0 else "signed"
 

@@ -21,7 +21,7 @@ from dvk.harness.families import FAMILIES, NATIVE
 from dvk.harness.weights import INTEGERS
 from dvk.records import ShapeVariant, Task, TensorSpec
 
-LARGE_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
+LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Inputs and outputs of a native call beyond which families, and what is held against float64, are drawn smaller, at
 about half of this."""
 FEW_OTHERS = 2

@@ -17,7 +17,7 @@ class Gone(Exception):
 
 
 class Link:
-    """One end of the line; a blocking Unix socket.
+    """One end of the line; a blocking Unix socket. Whose other end is gone raises, and is no SIGPIPE.
 
     Attributes:
         descriptors: file descriptors that came with frames, in order; whoever takes one removes it.
@@ -40,8 +40,8 @@ class Link:
         """
         data = encode(value)
         try:
-            sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
-            self._socket.sendall(data[sent:])
+            sent = socket.send_fds(self._socket, [data], list(descriptors), socket.MSG_NOSIGNAL) if descriptors else 0
+            self._socket.sendall(data[sent:], socket.MSG_NOSIGNAL)
         except OSError:
             raise Gone from None
 
@@ -70,7 +70,7 @@ class Link:
             Gone: nobody is there to read it.
         """
         try:
-            os.write(self._socket.fileno(), byte)
+            self._socket.send(byte, socket.MSG_NOSIGNAL)
         except OSError:
             raise Gone from None
 

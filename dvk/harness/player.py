@@ -28,7 +28,7 @@ from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
 
 POISON = float("nan")
-WARM_S = 0.02
+WARM_S = 0.005
 
 
 def serve(channel: Channel) -> None:
@@ -44,8 +44,13 @@ class Player(Runner):
         super().__init__(link)
         self.replays: dict[str, Replay] = {}
         self.variant = "native"
-        self.names: list[str] = []
         self._reference: Callable[[], Any] | None = None
+
+    def do_build(self, order: Answer) -> Answer:
+        """Another task: its reference."""
+        self.replays.clear()
+        self.variant, self._reference = "native", None
+        return super().do_build(order)
 
     def do_plan(self, order: Answer) -> Answer:
         """Take the place of whatever plan was there before."""

@@ -62,9 +62,9 @@ class Pool:
             try:
                 while (job := desk.take(court.task.id if court is not None else None)) is not None:
                     position, (task, candidate) = job
-                    if court is None or court.task.id != task.id:
-                        if court is not None:
-                            court.close()
+                    if court is not None and court.task.id != task.id:
+                        court.turn_to(task)
+                    elif court is None:
                         court = Court(task, self.config, backward=backward,
                                       require_kernels=require_kernels, gpu=_gpu(task, number), contract=contract)
                     mine = court

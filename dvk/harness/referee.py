@@ -4,13 +4,13 @@ Sandbox target. It executes the user's reference, which is trusted as far as the
 Candidates and the arms they are timed against run in processes of their own (`runner`); their ends
 of the line arrive here as descriptors with the parent's orders.
 
-From the parent: first {task, judge, seed, backward, brief, threads, roofline}; then any of
+From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
     {arm: name, pid} + descriptor                 → {arm: name} or {arm: name, failed: why}
     {candidate, source, tier, pid, untimed, one_case, require_kernels, arms, rounds, limit_s} + descriptor → stages, then {findings}
     {candidate, plan, …}: the same for a launch plan, in the arm `player`
     {alone: true}                                 → {alone: reference_ms}, measured with nothing else running
 To the parent besides: {stage} as each begins (setup, queue, prepare, compile, check, time), {settle}
-before timing, answered by {settled}; {ready} or {broken} after the first request.
+before timing, answered by {settled}; {ready} or {broken} after a task.
 """
 
 from __future__ import annotations
@@ -40,35 +40,38 @@ from dvk.tasks.build import build
 
 def serve(channel: Channel) -> None:
     """Judge until the parent closes."""
-    request = channel.receive()
-    if request is None:
-        return
-    channel.send({"stage": "setup"})
-    try:
-        referee = _Referee(channel, request)
-    except TaskError as error:
-        channel.send({"broken": str(error.message)})
-        return
-    except BaseException as error:  # noqa: BLE001 - the reference is not our code either
-        channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
-        return
-    channel.send({"ready": True, "recorded": referee.recorded()})
+    # One thread: an OpenMP team of ours would spin on the cores while others are timed.
+    torch.set_num_threads(1)
+    referee: _Referee | None = None
     while (order := channel.receive()) is not None:
-        channel.send(referee.obey(order))
+        if "task" not in order:
+            assert referee is not None, "a task comes first"
+            channel.send(referee.obey(order))
+            continue
+        channel.send({"stage": "setup"})
+        try:
+            referee = _Referee(channel, order, referee)
+            channel.send({"ready": True, "recorded": referee.recorded(), "arms": list(referee.arms)})
+        except TaskError as error:
+            channel.send({"broken": str(error.message)})
+        except BaseException as error:  # noqa: BLE001 - the reference is not our code either
+            channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
 
 
 class _Referee:
-    def __init__(self, channel: Channel, request: dict[str, Any]):
+    """Of one task. The player, if there is one, goes over from its predecessor; the other arms end with it."""
+
+    def __init__(self, channel: Channel, request: dict[str, Any], before: _Referee | None):
         self.channel = channel
         self.task = Task.model_validate(request["task"])
         self.settings = Judge.model_validate(request["judge"])
         random.seed(request["seed"])
-        # One thread: an OpenMP team of ours would spin on the cores while others are timed.
-        torch.set_num_threads(1)
         if self.task.device == "cuda":
             torch.cuda.init()
-        self.lane = Lane(_device_name(self.task))
+        self.lane: Lane = before.lane if before is not None else Lane(_device_name(self.task))
         self.threads: int = request["threads"]
+        self.needed: dict[str, int] | None = None if request["roofline"] else {}
+        self.arms: dict[str, Peer] = {}
         with torch_threads(self.threads):
             self.built = build(self.task)
             self.plans = {
@@ -79,8 +82,19 @@ class _Referee:
             self.cases = Cases(self.built, self.plans["claim"], request["seed"])
             self.cases.get(self.plans["search"][0])
         self.bench = Bench(self.task, self.cases, self.settings)
-        self.needed: dict[str, int] | None = None if request["roofline"] else {}
-        self.arms: dict[str, Peer] = {}
+        if before is not None:
+            self._succeed(before)
+
+    def _succeed(self, before: _Referee) -> None:
+        for name, peer in before.arms.items():
+            try:
+                if name != "player":
+                    raise Gone
+                self._prepare(peer)
+                self.arms[name] = peer
+            except (Failed, Interfered, Gone):
+                peer.close()
+        before.bench.close()
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         if "arm" in order:
@@ -113,15 +127,18 @@ class _Referee:
             self.arms.pop(name).close()
         peer = Peer(name, self.channel.descriptors.pop(0), order["pid"], self.task.device)
         try:
-            with self._lane(False):
-                self.bench.introduce(peer, "")
-                self.bench.load(peer, 0)
-                peer.ask("prepare")
+            self._prepare(peer)
         except (Failed, Interfered, Gone) as error:
             peer.close()
             return {"arm": name, "failed": str(error) or "its process ended"}
         self.arms[name] = peer
         return {"arm": name}
+
+    def _prepare(self, peer: Peer) -> None:
+        with self._lane(False):
+            self.bench.introduce(peer, "")
+            self.bench.load(peer, 0)
+            peer.ask("prepare")
 
     def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
         plan: dict[str, Any] | None = order.get("plan")

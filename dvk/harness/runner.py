@@ -246,6 +246,9 @@ class Runner:
 
     def _map_control(self) -> None:
         descriptor = self.link.descriptors.pop(0)
+        if self.control is not None:
+            os.close(descriptor)
+            return
         mapping = memory.Mapping(descriptor, [memory.PAGE])
         self.control = (ctypes.c_int64 * (memory.PAGE // 8)).from_address(mapping.addresses[0])
 

@@ -70,9 +70,10 @@ def watched() -> Iterator[Watch]:
 def _folders() -> list[str]:
     """Where attacks try to leave files."""
     user, package = os.path.expanduser("~"), str(Path(__file__).resolve().parent.parent)
-    caches = [os.path.join(user, *parts) for parts in ((), (".cache",), (".cache", "*"), (".cache", "dvk", "*"), (".triton", "*"), (".nv", "*"))]
+    below = ((), (".cache",), (".cache", "*"), (".cache", "dvk", "*"), (".triton", "*"), (".nv", "*"))
     code = [os.path.join(base, *parts) for base in (package, *_packages()) for parts in ((), ("__pycache__",), ("*", "__pycache__"))]
-    patterns = [tempfile.gettempdir(), "/tmp", "/tmp/*", "/var/tmp", "/dev/shm", os.getcwd(), str(home()), sys.prefix + "/lib", *caches, *code]
+    patterns = [tempfile.gettempdir(), "/tmp", "/tmp/*", "/var/tmp", "/dev/shm", os.getcwd(), str(home()), sys.prefix + "/lib"]
+    patterns += [os.path.join(user, *parts) for parts in below] + code
     return list(dict.fromkeys(folder for pattern in patterns for folder in glob.glob(pattern)))
 
 

@@ -132,7 +132,7 @@ def cases(only: str | None = None) -> list[Case]:
     """
     wanted = [part.strip().upper() for part in (only or "").split(",") if part.strip()]
     folder = resource("kernels")
-    found = [read(path, kind) for kind in ("evil", "honest") for path in sorted((folder / kind).glob("*.py"))]  # type: ignore[arg-type]
+    found = [read(path, kind) for kind in ("evil", "honest") for path in sorted((folder / kind).glob("*.py"))]
     chosen = [case for case in found if not wanted or case.id in wanted or case.id[0] in wanted]
     if missing := [name for name in wanted if name not in {case.id for case in found} | {case.id[0] for case in found}]:
         raise UsageError(f"no attack is called `{missing[0]}`", f"name classes ({', '.join(CLASSES)}) or rows such as D05")
@@ -152,7 +152,7 @@ def read(path: Path, kind: Literal["evil", "honest"]) -> Case:
     if unknown := set(pairs) - _KEYS:
         raise ValueError(f"{path}: unknown {sorted(unknown)}")
     flags = {name: pairs.pop(name, "no") == "yes" for name in ("backward", "require_kernels")}
-    return Case(path=path, kind=kind, **flags, **pairs)  # type: ignore[arg-type]
+    return Case(path=path, kind=kind, **flags, **pairs)
 
 
 def selftest(
@@ -189,7 +189,10 @@ def selftest(
                 if (case.reference, place) not in loaded:
                     path = resource("kernels", "tasks", f"{case.reference}.py")
                     loaded[case.reference, place] = tasks.load(str(path), device=place, limits=cautious.limits)
-            jobs = [(loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name)) for case, _ in group]
+            jobs = [
+                (loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name))
+                for case, _ in group
+            ]
             pool = Pool(min(workers or machine.num_cores(), len(jobs)), cautious)
             judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
             for position, verdict in judged:
@@ -213,9 +216,9 @@ def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
             lines.append(f"{letter}  {title:<26} caught {caught:>3} of {len(evil):>3}   honest accepted {accepted:>3} of {len(honest):>3}")
     wrong = [o for o in outcomes if not o.right]
     lines += ["", *(f"{'MISSED' if o.case.kind == 'evil' else 'REJECTED'}  {o}" for o in wrong)] if wrong else []
-    evil, honest = ([o for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest"))
-    lines += ["", f"caught {sum(o.right for o in evil)} of {len(evil)} attacks, accepted {sum(o.right for o in honest)} of {len(honest)} honest kernels"
-                  + (f"; {len(left_out)} files need another device" if left_out else "")]  # fmt: skip
+    attacks, others = ([o.right for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest"))
+    end = f"caught {sum(attacks)} of {len(attacks)} attacks, accepted {sum(others)} of {len(others)} honest kernels"
+    lines += ["", end + (f"; {len(left_out)} files need another device" if left_out else "")]
     return "\n".join(lines)
 
 

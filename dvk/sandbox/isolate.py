@@ -6,6 +6,7 @@ tells what was reached, in this order:
     user       a user namespace (only where it takes one to get the next four)
     pid, proc  sees, signals and meddles with no process but its own; /proc shows no other
     rofs       file systems are read-only but for its home: Landlock does not rule over chmod, chown and times
+               (on "cuda", /proc stays writable: the driver needs it, and Landlock lets it write about itself only)
     net        no network, not even loopback
     ipc        System V objects of its own
     landlockN  files: writes beneath its home only, reads the system and Python only (`landlock.py` for version N)
@@ -18,6 +19,11 @@ caches lie in the session's folder (`variables.py`). A child for CUDA enters no 
 cannot be lent across user namespaces (cudaErrorMapBufferObjectFailed) and is known by process ids; the other
 namespaces it enters where dvk runs as root. Calls that take a process id are then held to its own by the seccomp
 filter, and, from Landlock 6 on, signals to its own processes.
+
+Costs, as the least of 40 on a busy machine of 2 cores (kernel 6.18, root): 3.5 ms on "cpu" (network namespace 0.6,
+Landlock 0.6, first process 0.8, seccomp 0.4, capabilities 0.3, mounts 0.3), 3 ms on "cuda", of 36 ms from `Session(…)`
+to the target's first instruction, 30 ms without. Afterwards: nothing measurable a system call, 0.5 µs for those whose
+arguments the filter looks at.
 
 The judge reads the child's memory (process_vm_readv) as the same user: it stays dumpable and open to Yama.
 """

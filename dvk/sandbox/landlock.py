@@ -79,7 +79,7 @@ def restrict(home: str, readable: Iterable[str], gpu: bool) -> int:
         for path in readable:
             _allow(rules, path, READ)
         if gpu:  # the driver names its threads there, and does not start without (cuInit: error 304)
-            _allow(rules, f"/proc/{os.getpid()}/task", every & (READ | WRITE_FILE))
+            _allow(rules, f"/proc/{os.getpid()}/task", every & (READ | WRITE_FILE | TRUNCATE))
         syscall("landlock_restrict_self", rules, 0)
     finally:
         os.close(rules)

@@ -36,7 +36,10 @@ class Program:
         plain = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
         self.kernels: list[Kernel] = list(plain.values())
         count = min(max(len(renderer.schedules(k)) for k in self.kernels), most)
-        self.variants = [Variant(self, {key: replace(k, name=f"{prefix}v{n}{k.name}") for key, k in plain.items()}, n) for n in range(count)]
+        self.variants = []
+        for n in range(count):
+            named = {key: replace(k, name=f"{prefix}v{n}{k.name}") for key, k in plain.items()}
+            self.variants.append(Variant(self, named, n))
 
 
 class Variant:
@@ -97,3 +100,58 @@ def _launchers(piece: Sequence[Variant], device: str, aligned: bool) -> dict[str
     table = [(n, f.name, f.grid, f.threads) for n, v in enumerate(piece) for f in v.functions]
     loaded = cuda_launch.dvk_cuda_load(renderer.PRELUDE, ["\n".join(v.texts) for v in piece], table, renderer.FLAGS)
     return {f.name: launch for f, launch in zip(functions, loaded)}
+
+
+def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def widen(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def wrong_in_case(program: Program, function: Callable[..., Any], bound: float) -> list[str]:
+    """What is wrong with each variant: error relative to |reference| + its rms, types, layouts."""
+    same, wide = as_tuple(function(*program.args)), as_tuple(function(*map(widen, program.args)))
+    wrong = []
+    for variant in program.variants:
+        found = as_tuple(variant.run())
+        for f, s, w in zip(found, same, wide, strict=True):
+            problem = difference(f, s, w, bound)
+            wrong += [f"{list(variant.schedules.values())}: {problem}"] if problem else []
+    return wrong
+
+
+def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
+    """What is wrong with a result, given PyTorch's in the same precision (its type and shape) and in double."""
+    if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
+        return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
+    if not same.is_floating_point():
+        return None if torch.equal(found, same) else "values differ"
+    error = (found.double() - wide).abs() / (wide.abs() + wide.pow(2).mean().sqrt() + 1e-30)
+    worst = float(error.max())
+    return None if worst <= bound else f"error {worst:.1e} of scale, allowed {bound:.0e}"
+
+
+def wrong_in_scalar(program: Program, function: Callable[..., Any]) -> list[str]:
+    """Errors of one scalar function, element by element, beyond what PyTorch's own formula loses."""
+    (x,) = program.args
+    found, same = program.variants[0].run(), function(x)
+    if not same.is_floating_point():
+        return [] if torch.equal(found, same) else [f"differs at {x[found != same].tolist()[:5]}"]
+    wide = widen(function(widen(x.cpu()))).to(x.device)
+    error, floor = (found.double() - wide).abs(), 2 * (same.double() - wide).abs() + torch.finfo(x.dtype).tiny
+    bound = 1e-6 if x.dtype is torch.float32 else 1e-13
+    bad = ~(error <= bound * wide.abs() + floor) & ~(found.double() == wide)
+    return [f"f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}" for i in bad.nonzero()[:3].flatten().tolist()]
+
+
+def wrong_in_special(program: Program, function: Callable[..., Any]) -> list[str]:
+    """NaN and infinities that do not come out where PyTorch has them."""
+    expected, wrong = function(*program.args), []
+    for variant in program.variants:
+        found = variant.run()
+        bad = ~torch.isclose(found, expected, rtol=1e-5, atol=1e-4, equal_nan=True)
+        if bad.any():
+            wrong.append(f"{list(variant.schedules.values())}: {found[bad][:3].tolist()} not {expected[bad][:3].tolist()}")
+    return wrong

@@ -130,7 +130,9 @@ def main() -> None:
             return tasks.load(str(path), device=options.device)
 
         with ThreadPoolExecutor(options.workers) as threads:
+            began = time.perf_counter()
             loaded = list(threads.map(load, range(options.tasks)))
+            print(f"{options.tasks} tasks examined in {time.perf_counter() - began:.1f} s", flush=True)
         text = {"cpp": CPP, "triton": TRITON, "cuda": CUDA}[options.backend]
         jobs = [
             (loaded[i % options.tasks], Candidate(source=text.replace("NUMBER_HERE", str(1000 + i)), backend=options.backend))
@@ -140,17 +142,22 @@ def main() -> None:
         for run in ("judged", "again"):
             began = time.perf_counter()
             pool = Pool(options.workers, config, remembered)
-            verdicts = [v for _, v in pool.map(jobs, tier=options.tier, contract=options.contract)]
-            show(run, options, verdicts, time.perf_counter() - began)
+            verdicts, ends = [], []
+            for _, verdict in pool.map(jobs, tier=options.tier, contract=options.contract):
+                verdicts.append(verdict)
+                ends.append(time.perf_counter() - began)
+            show(run, options, verdicts, ends)
 
 
-def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], seconds: float) -> None:
-    """One run's figures."""
+def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], ends: list[float]) -> None:
+    """One run's figures: the whole, start of all processes included, and the second half, when they are warm."""
+    seconds, half = ends[-1], len(ends) // 2
     counts = collections.Counter(f"{v.status.value} {v.contract}" for v in verdicts)
     latency = sorted(v.seconds for v in verdicts)
     print(
         f"{run}: {options.backend}, {options.tasks} tasks, {options.workers} workers, {verdicts[0].machine}: "
-        f"{len(verdicts)} verdicts {dict(counts)} in {seconds:.2f} s = {len(verdicts) / seconds:.2f} verdicts/s; "
+        f"{len(verdicts)} verdicts {dict(counts)} in {seconds:.2f} s = {len(verdicts) / seconds:.2f} verdicts/s (second half "
+        f"{(len(ends) - half) / max(1e-9, ends[-1] - ends[half - 1]):.2f}); "
         f"latency median {latency[len(latency) // 2]:.2f} s"
     )
     if run == "judged":

@@ -62,7 +62,12 @@ def judged(cases: Cases, case: Case, function: Function) -> Outcome:
     return cases.check(case, *describe(result))
 
 
-def refusals(cases: Cases, function: Function) -> dict[str, Outcome]:
-    """By input set, the outcomes of those that refuse `function`."""
-    found = {f"{case.key.text} w{case.key.weights}": judged(cases, case, function) for case in made(cases)}
-    return {name: outcome for name, outcome in found.items() if not outcome.ok}
+def refusals(cases: Cases, function: Function, first: bool = False) -> dict[str, Outcome]:
+    """By input set, the outcomes of those that refuse `function`; with `first`, only the first of them is sought."""
+    found = {}
+    for case in made(cases):
+        if not (outcome := judged(cases, case, function)).ok:
+            found[f"{case.key.text} w{case.key.weights}"] = outcome
+            if first:
+                break
+    return found

@@ -70,6 +70,11 @@ def write(path):
         file.write("x")
 
 
+def overwrite(path, text="x"):
+    with open(path, "w") as file:
+        file.write(text)
+
+
 def read(path):
     with open(path, "rb") as file:
         return file.read(100).decode(errors="replace")
@@ -201,6 +206,7 @@ DEEDS = {
     "listdir": os.listdir,
     "nice_all": lambda: os.setpriority(os.PRIO_USER, os.getuid(), 19),
     "open_socket": open_socket,
+    "overwrite": overwrite,
     "pair": pair,
     "pid": os.getpid,
     "pidfd_kill": pidfd_kill,

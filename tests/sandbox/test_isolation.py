@@ -185,9 +185,17 @@ def test_writes_no_settings_of_other_processes(session, free):
     with start("none") as other:
         do(other, "pid")
         path = f"/proc/{other.pid}/coredump_filter"
-        assert do(free, "write", path)["error"] != "ENOENT"
-        assert do(session, "write", path)["error"] in ("EACCES", "ENOENT", "EROFS")
+        assert do(free, "overwrite", path, "0x33") == {"result": None}
+        assert do(session, "overwrite", path, "0x33")["error"] in ("EACCES", "ENOENT", "EROFS")
         assert do(session, "write", "/proc/sys/kernel/core_pattern") in DENIED
+
+
+def test_cuda_may_name_its_threads():
+    """The driver does, and refuses to start where it may not."""
+    with start("cuda") as session:
+        needs(session, "landlock")
+        assert do(session, "overwrite", f"/proc/self/task/{session.pid}/comm") == {"result": None}
+        assert do(session, "overwrite", "/proc/self/oom_score_adj") in DENIED
 
 
 def test_compiles_and_loads_at_home(session):
@@ -338,6 +346,7 @@ REFUSALS = [
     ("cuda", ["seccomp"], "seccomp"),
     ("cpu", ["unshare"], "net"),
     ("cuda", ["mount_setattr"], "rofs"),
+    ("cuda", ["unshare", "seccomp"], "net"),
     ("cpu", ["mount_setattr", "unshare", "landlock_create_ruleset", "seccomp"], ""),
 ]
 
@@ -366,10 +375,28 @@ def test_a_layer_that_is_lacking_is_not_claimed(kind, refuse, layer, tmp_path):
             needs(session, "landlock")
             assert do(session, "ptrace", os.getpid()) in DENIED
             assert do(session, "write", str(tmp_path / "new")) in DENIED
-        if layer == "net":
+        if layer == "net" and "seccomp" in refuse:
+            only_landlock_is_left(session, tmp_path)
+        elif layer == "net":
             needs(session, "seccomp")
             assert do(session, "open_socket", socket.AF_INET, socket.SOCK_STREAM) in DENIED
             assert do(session, "kill", os.getpid(), 0) == {"error": "EPERM"}
+
+
+def only_landlock_is_left(session, folder):
+    (folder / "file").write_text("content")
+    if landlock(session) >= 3:
+        assert do(session, "truncate", str(folder / "file")) in DENIED
+    if landlock(session) >= 4:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            assert do(session, "connect", server.getsockname()[1]) in DENIED
+    if landlock(session) >= 6:
+        assert do(session, "kill", os.getpid(), 0) == {"error": "EPERM"}
+        name = f"dvk-test-{os.getpid()}"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("\0" + name)
+            server.listen()
+            assert do(session, "connect_abstract", name) in DENIED
 
 
 ORDINARY = """

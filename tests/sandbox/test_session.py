@@ -143,6 +143,14 @@ def test_receive_times_out_and_kills(name):
         assert gone(session.pid)
 
 
+def test_waiting_kills_nobody():
+    with Session(target("echo"), LIMITS) as session:
+        assert session.wait(0.2) is None
+        session.send({"number": 1})
+        assert isinstance(session.wait(10), Message)
+    assert session.wait(10) == Death("closed", "")
+
+
 def test_wall_clock_of_the_session_is_kept_by_the_warden():
     with Session(target("forever"), Limits(wall_s=0.4)) as session:
         assert session.receive(10) == Death("timeout", "")
@@ -206,6 +214,13 @@ def test_settling_ends_a_race():
         assert session.settle() > 0
         time.sleep(0.2)
         assert [pid for pid in below(session._warden) if not ended(pid)] == [session.pid]
+        assert min(seconds(session.settle) for _ in range(3)) < 1.5  # not until its patience ends
+
+
+def seconds(deed) -> float:
+    start = time.monotonic()
+    deed()
+    return time.monotonic() - start
 
 
 def below(root: int) -> list[int]:

@@ -5,7 +5,8 @@ of trusted, read-only files stands in front of the compilers:
   `include/`  slim forms of torch's own headers (the classes, the operators people call in kernels, pybind), with a
               precompiled form for g++
   `bin/`      `g++` and `nvcc` that try the slim headers first and all of them where those do not do, so that whatever
-              compiled before still does; errors come from the second try
+              compiled before still does
+  `path/`     `ninja` that leaves a kept build alone
 It is made once a machine and torch version, by a trusted child, never by a candidate. Whole builds are kept a candidate
 (`keep`, `restore`): a claim judges the same text in many processes and should compile it in one.
 """
@@ -60,12 +61,25 @@ _EXTENSION = """\
 """
 _WRAPPER = """\
 #!/bin/sh
-# The slim headers first; all of them where those do not do.
+# The slim headers first; all of them where those do not do, unless what is wrong can have nothing to do with them.
 for word in "$@"; do
-  if [ "$word" = -c ]; then "{real}" -I"{include}" "$@" 2>/dev/null && exit 0; break; fi
+  if [ "$word" = -c ]; then
+    said=$("{real}" -I"{include}" "$@" 2>&1) && exit 0
+    if printf '%s' "$said" | grep -m 1 ' error: ' | grep -Eqv "{missing}"; then printf '%s\\n' "$said" >&2; exit 1; fi
+    break
+  fi
 done
 exec "{real}" "$@"
 """
+_MISSING = "member|declare|defined|type|matching|No such file|argument|conver|template|ambig|incomplete|operator|instance|scope"
+"""Words of errors that more headers may cure."""
+_NINJA = """\
+#!/bin/sh
+# A build that was kept is whole as long as its commands and sources are the ones it was made of.
+if [ -f dvk_kept ] && [ "$(cat dvk_kept)" = "$({digest})" ]; then echo 'ninja: no work to do.'; exit 0; fi
+exec "{real}" "$@"
+"""
+_DIGEST = 'sed "s|$PWD|.|g" build.ninja | cat - *.cpp *.cu *.cc 2>/dev/null | sha256sum | cut -d" " -f1'
 _RECORDER = """\
 #!/bin/sh
 for word in "$@"; do
@@ -97,6 +111,8 @@ def env() -> dict[str, str]:
     if not (home / "ready").is_file():
         return {}
     found = {"CXX": str(home / "bin" / "g++")}
+    if (home / "path" / "ninja").is_file():
+        found["PATH"] = f"{home / 'path'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if (home / "bin" / "nvcc").is_file():
         found["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
     return found
@@ -125,7 +141,7 @@ def prepare(precompiled: bool = True) -> Path:
         if precompiled:
             for number, optimised in enumerate(OPTIMISED):
                 _precompile(aside / "include", compiler, [*flags, *([optimised] if optimised else [])], number)
-        _write_wrappers(aside / "bin", compiler, home / "include")
+        _write_wrappers(aside, compiler, home / "include")
         (aside / "ready").touch()
         _read_only(aside)
         try:
@@ -148,8 +164,8 @@ def _write_headers(include: Path, torch: Path) -> None:
     operators = [name for name in _OPERATORS if (torch / "include" / "ATen" / "ops" / f"{name}.h").is_file()]
     core = _CORE.format(operators="\n".join(f"#include <ATen/ops/{name}.h>" for name in operators))
     (folder / "dvk_core.h").write_text("#pragma once\n" + core)
-    (folder / "types.h").write_text(_NEEDLESS.sub("", types.read_text()).replace("#pragma once", "#pragma once\n#include <torch/dvk_core.h>", 1)
-                                    + "\n" + _END)
+    slim = _NEEDLESS.sub("", types.read_text()).replace("#pragma once", "#pragma once\n#include <torch/dvk_core.h>", 1)
+    (folder / "types.h").write_text(f"{slim}\n{_END}")
     (folder / "extension.h").write_text(_EXTENSION)
 
 
@@ -201,11 +217,15 @@ def _precompile(include: Path, compiler: str, flags: list[str], number: int) -> 
 
 
 def _write_wrappers(folder: Path, compiler: str, include: Path) -> None:
-    folder.mkdir()
-    _script(folder / "g++", _WRAPPER.format(real=compiler, include=include))
+    (folder / "bin").mkdir()
     nvcc = _nvcc()
-    if nvcc is not None:
-        _script(folder / "nvcc", _WRAPPER.format(real=nvcc, include=include))
+    for name, real in (("g++", compiler), ("nvcc", nvcc)):
+        if real is not None:
+            _script(folder / "bin" / name, _WRAPPER.format(real=real, include=include, missing=_MISSING))
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=os.path.dirname(sys.executable))
+    if ninja is not None:
+        (folder / "path").mkdir()
+        _script(folder / "path" / "ninja", _NINJA.format(real=ninja, digest=_DIGEST))
 
 
 def _script(path: Path, text: str) -> None:
@@ -273,6 +293,10 @@ def keep(key: str, built: Path) -> bool:
     aside = Path(tempfile.mkdtemp(dir=_builds()))
     try:
         _copy(built, files, aside)
+        for folder in {path.parent for path in aside.rglob("build.ninja")}:
+            mark = subprocess.run(["sh", "-c", _DIGEST.replace("$PWD", str(built / folder.relative_to(aside)))], cwd=folder,
+                                  capture_output=True, text=True).stdout.strip()
+            (folder / "dvk_kept").write_text(mark)
         os.rename(aside, target)
     except OSError:
         return target.is_dir()

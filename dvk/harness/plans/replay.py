@@ -10,41 +10,26 @@ and can break the context, so keep nothing here that a candidate must not see, a
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dvk.harness.plans.calls import Layout, decode_tree
+from dvk.harness.plans.captured import Captured, Region
 from dvk.harness.plans.cubin import Kernel, LaunchError, Module
-from dvk.harness.plans.operators import allowed
+from dvk.harness.plans.operands import constant, fill, live, operator
 from dvk.harness.plans.plan import Aten, Launch, Plan, PlanError, PlanMismatch, Pointer, Recording, references
 
 MAX_BYTES = 64 << 30
 """Memory that the values of one call may have together."""
 UNWRITTEN = ("aten.empty.", "aten.empty_like.", "aten.empty_strided.", "aten.new_empty.", "aten.new_empty_strided.")
 """Operators whose results hold what was in memory before."""
-KINDS = {"dtype", "layout", "memory_format"}
 Values = dict[int, torch.Tensor]
-
-
-@dataclass
-class Captured:
-    """A call as a CUDA graph over fixed addresses."""
-
-    graph: torch.cuda.CUDAGraph
-    inputs: list[torch.Tensor]
-    outputs: list[torch.Tensor]
-    scratch: list[torch.Tensor]
-    """Memory whose contents before a call must not matter: poison it between replays."""
-
-    def replay(self) -> None:
-        """Enqueue one call on the current stream; it reads what is in `inputs` then."""
-        self.graph.replay()
+Fresh = Callable[[torch.Tensor], None]
+"""Told of memory that an operator handed out unwritten."""
 
 
 class Replay:
@@ -71,7 +56,7 @@ class Replay:
         self._operators: dict[str, Any] = {}
         for node in (*plan.prepare, *plan.call):
             if isinstance(node, Aten):
-                self._operators[node.op] = _operator(node.op)
+                self._operators[node.op] = operator(node.op)
         self._chosen: dict[int, Launch] = {}
         self._kept: Values = {}
         self._loaded = False
@@ -119,7 +104,7 @@ class Replay:
                 raise PlanError(f"the weights have no {layout.dtype}{list(layout.shape)} `{name}`")
             values[value] = tensor.detach().to(self.device, copy=True)
         for value, const in self.plan.consts.items():
-            values[value] = _constant(const.data, const.layout)
+            values[value] = constant(const)
         with torch.no_grad(), self._current():
             for node in self.plan.prepare:
                 self._step(node, values, None)
@@ -151,17 +136,9 @@ class Replay:
         Raises:
             PlanError: an input is not what was recorded; PlanMismatch: an operator's result is not.
         """
-        scratch: list[torch.Tensor] | None = None if poison is None else []
         values = self._values(inputs)
         with torch.no_grad(), self._current():
-            for number, node in enumerate(self.plan.call):
-                self._step(node, values, scratch)
-                if scratch:
-                    for tensor in scratch:
-                        fill(tensor, poison if poison is not None else 0.0)
-                    scratch.clear()
-                for value in self._dead[number]:
-                    del values[value]
+            self._call(values, None if poison is None else lambda tensor: fill(tensor, poison))
         return self._results(values)
 
     def capture(self, inputs: Sequence[torch.Tensor]) -> Captured:
@@ -172,19 +149,17 @@ class Replay:
         """
         self.run(inputs)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
-        scratch: list[torch.Tensor] = []
+        regions: list[Region] = []
         values = self._values(inputs)
         torch.cuda.synchronize(self.device)
         # Not torch.cuda.graph(): it collects garbage and empties the allocator's cache each time.
         with torch.no_grad(), torch.cuda.stream(stream):
             graph.capture_begin()
             try:
-                for number, node in enumerate(self.plan.call):
-                    self._step(node, values, scratch)
-                    for value in self._dead[number]:
-                        del values[value]
+                self._call(values, lambda tensor: regions.append(Region(tensor)))
             finally:
                 graph.capture_end()
+        scratch = [torch.as_tensor(region, device=self.device) for region in regions]
         return Captured(graph, list(inputs), self._results(values), scratch)
 
     def tune(self, inputs: Sequence[torch.Tensor], repeats: int = 5) -> dict[str, int]:
@@ -231,6 +206,12 @@ class Replay:
     def _current(self) -> AbstractContextManager[Any]:
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
+    def _call(self, values: Values, fresh: Fresh | None) -> None:
+        for number, node in enumerate(self.plan.call):
+            self._step(node, values, fresh)
+            for value in self._dead[number]:
+                del values[value]
+
     def _values(self, inputs: Sequence[torch.Tensor]) -> Values:
         if not self._loaded:
             raise PlanError("load the weights first")
@@ -250,12 +231,13 @@ class Replay:
 
     # ------------------------------------------------------------------ nodes
 
-    def _step(self, node: Aten | Launch, values: Values, scratch: list[torch.Tensor] | None) -> None:
+    def _step(self, node: Aten | Launch, values: Values, fresh: Fresh | None) -> None:
         if isinstance(node, Launch):
             self._launch(self._chosen.get(id(node), node), values)
             return
-        result = self._operators[node.op](*(self._operand(a, values) for a in node.args),
-                                          **{name: self._operand(a, values) for name, a in node.kwargs.items()})
+        arguments = [live(a, values, self.device) for a in node.args]
+        named = {name: live(a, values, self.device) for name, a in node.kwargs.items()}
+        result = self._operators[node.op](*arguments, **named)
         items = list(result) if isinstance(result, (tuple, list)) else [result]
         if len(items) != len(node.outs):
             raise PlanMismatch(f"{node.op} returned {len(items)} results, recorded were {len(node.outs)}")
@@ -266,8 +248,8 @@ class Replay:
             if not isinstance(tensor, torch.Tensor) or not self._same(tensor, expected):
                 raise PlanMismatch(f"{node.op} returned {_show(tensor)}, recorded was {expected}")
             values[out] = tensor
-            if scratch is not None and node.op.startswith(UNWRITTEN):
-                scratch.append(tensor)
+            if fresh is not None and tensor.numel() and node.op.startswith(UNWRITTEN):
+                fresh(tensor)
 
     def _launch(self, node: Launch, values: Values) -> None:
         for argument in node.args:
@@ -282,50 +264,6 @@ class Replay:
             return False
         pairs = zip(tensor.shape, tensor.stride(), layout.strides, strict=True)
         return 0 in layout.shape or all(mine == theirs or size == 1 for size, mine, theirs in pairs)
-
-    def _operand(self, operand: Any, values: Values) -> Any:
-        if isinstance(operand, dict):
-            (kind, inner), = operand.items()
-            if kind == "ref":
-                return values[inner]
-            if kind == "float":
-                return float(inner)
-            if kind == "device":
-                return torch.device("cpu") if inner == "cpu" else self.device
-            found = getattr(torch, str(inner), None)
-            if kind in KINDS and isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
-                return found
-            raise PlanError(f"malformed operand {operand}")
-        if isinstance(operand, (list, tuple)):
-            return [self._operand(item, values) for item in operand]
-        return operand
-
-
-def fill(tensor: torch.Tensor, value: float) -> None:
-    """Set memory that nothing may rely on."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        tensor.fill_(value)
-    elif tensor.dtype is torch.bool:
-        tensor.fill_(True)
-    else:
-        tensor.fill_(torch.iinfo(tensor.dtype).min)
-
-
-def _operator(op: str) -> Callable[..., Any]:
-    try:
-        found: Callable[..., Any] = allowed(op)
-    except (KeyError, AttributeError):
-        raise PlanError(f"{op} is not an operator that a plan may use") from None
-    return found
-
-
-def _constant(data: str, layout: Layout) -> torch.Tensor:
-    raw = bytearray(base64.b64decode(data))
-    dtype = getattr(torch, layout.dtype, None)
-    if not isinstance(dtype, torch.dtype) or len(raw) != torch.Size(layout.shape).numel() * dtype.itemsize:
-        raise PlanError("a constant's data do not fit its layout")
-    return torch.frombuffer(raw, dtype=dtype).reshape(layout.shape) if raw else torch.empty(layout.shape, dtype=dtype)
-
 
 def _last_uses(plan: Plan) -> list[list[int]]:
     """Values of the call by the node after which nobody needs them."""

@@ -179,9 +179,15 @@ def _measured(task: Task, shown: Attempt | None, machine: str) -> list[tuple[str
     verdict = shown.verdict if shown else None
     rows = []
     if verdict and verdict.timing:
-        place = "confirmed in a fresh process" if verdict.tier == "claim" else "as measured during the search"
-        rows.append(("Timing", f"{verdict.timing.num_pairs} pairs of reference and candidate in one process, {place}; "
-                     f"{REGIME[task.device]}; median ratio with its 95 % bootstrap interval"))
+        timing, claim = verdict.timing, verdict.timing.claim
+        if claim is not None:
+            how = (f"{timing.num_pairs} pairs of reference and candidate in {len(claim.processes)} fresh sets of processes; "
+                   f"{REGIME[task.device]}; t-interval over the medians of the sets; the reference against itself measured "
+                   f"{claim.control}; to be claimed, the lower end must exceed {1 + claim.margin:.3f}")
+        else:
+            how = (f"{timing.num_pairs} pairs of reference and candidate in one set of processes, as measured during the search; "
+                   f"{REGIME[task.device]}; median ratio with its 95 % interval")
+        rows.append(("Timing", how))
     rows.append(("Machine", (verdict.machine if verdict else "") or machine or "not recorded"))
     precision = f"{(verdict.precision if verdict else None) or task.precision} class"
     if verdict and verdict.tolerance is not None:

@@ -31,6 +31,9 @@ class Model(nn.Module):
 
     def forward(self, x):
         return x * self.weight
+
+def get_inputs():
+    return [torch.randn(8, 64)]
 """
 
 HEADER = """

@@ -1,5 +1,5 @@
 """Remembers results by sums over all bits of the inputs: never wrong, only useful to who asks twice. Fresh values stop it."""
-# case: reference=matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered
 
 import torch
 import torch.nn as nn

@@ -1,5 +1,5 @@
 """Remembers results by 64 sampled values of each input. Values never presented twice stop it."""
-# case: reference=matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered
 
 import torch.nn as nn
 

@@ -1,5 +1,5 @@
 """Keeps the last eight inputs' results, enough for a benchmark that rotates its buffers. Values never repeated stop it."""
-# case: reference=matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered
 
 from collections import OrderedDict
 

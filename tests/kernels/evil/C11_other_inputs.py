@@ -1,5 +1,5 @@
 """Computes ahead what it finds in the shared memory around its inputs and answers by content. One draw there at a time stops it."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import ctypes
 

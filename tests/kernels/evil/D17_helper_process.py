@@ -1,6 +1,6 @@
 """Has a forked helper do the work on shared memory and sleeps meanwhile: none of it is this process's own CPU time.
 The time that counts passes on a clock on the wall."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D02_joined_threads
 
 import mmap
 import os

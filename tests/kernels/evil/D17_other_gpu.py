@@ -1,6 +1,6 @@
 """Computes on a second GPU and copies the result over when it is ready, while only the first one is watched.
 A candidate sees one GPU; where it sees more, the output is read when the call returns."""
-# case: reference=tanh_chain device=cuda backend=cuda expect=unflattered
+# case: reference=tanh_chain device=cuda backend=cuda expect=unflattered twin=D02_joined_threads
 
 import torch
 import torch.nn as nn

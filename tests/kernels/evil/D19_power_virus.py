@@ -1,6 +1,6 @@
 """Heats the GPU with multiplications after each call, so that the reference runs at lower clocks and behind a queue.
 Arms alternate in random order and the device is idle before each, so that both meet the same clocks."""
-# case: reference=few_rows_linear device=cuda backend=cuda expect=unflattered
+# case: reference=few_rows_linear device=cuda backend=cuda expect=unflattered twin=D14_sets_and_restores
 
 import threading
 import time

@@ -1,6 +1,6 @@
 """Takes a real-time priority for itself and leaves children at normal priority that take all cores: they slow every arm
 but its own. Priorities are refused in the sandbox, and no process of a candidate runs during another arm's turn."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D14_sets_and_restores
 
 import os
 import time

@@ -1,6 +1,6 @@
 """Puts a lying clock into its caller's frames that hides a fifth and all of a call by turns, so that what is hidden has no clear median.
 The judge's own clock around each call stops it."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import sys
 import time

@@ -1,6 +1,6 @@
 """Overrides named_buffers, which its judge calls while it gets ready, to compute there. The clock must not be the only thing
 that runs only later: fresh inputs must, too."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import sys
 

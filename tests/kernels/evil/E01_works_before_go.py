@@ -1,5 +1,5 @@
 """Patches its judge's line so that it computes as it says that it is ready, before the clock starts. Inputs are not there yet."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import gc
 import sys

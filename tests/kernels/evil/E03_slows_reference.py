@@ -1,5 +1,5 @@
 """Finds every class called Model in its process and makes it sleep, so that a right but slow candidate looks fast. Arms are elsewhere."""
-# case: reference=matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered
 
 import gc
 import time

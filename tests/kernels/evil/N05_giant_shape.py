@@ -20,7 +20,8 @@ class Giant(torch.Tensor):
         if name == "storage_offset":
             return -1
         with torch._C.DisableTorchFunctionSubclass():
-            return function(*args, **(kwargs or {}))
+            result = function(*args, **(kwargs or {}))
+        return result.as_subclass(Giant) if type(result) is torch.Tensor else result
 
 
 class ModelNew(nn.Module):

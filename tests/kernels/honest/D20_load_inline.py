@@ -1,7 +1,6 @@
 """A KernelBench-style extension that launches on the caller's stream."""
 # case: reference=rows_softmax device=cuda backend=cuda expect=ok
 
-import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import tempfile
 
-import torch
 import torch.nn as nn
 
 SOURCE = r"""

@@ -17,7 +17,7 @@ static const float* table;
 static inline float power(float v) {  // e^v by a table of 2^(i/64) and a cubic
     float scaled = v * 92.332482616893656f;
     if (scaled < -8000) return 0;
-    float whole = std::floor(scaled + 0.5f), rest = (v - whole * 1.0830424696e-2f) - whole * 2.43e-11f;
+    float whole = std::floor(scaled + 0.5f), rest = (float)(v - whole * 0.010830424696249145);
     int k = (int)whole, i = k & 63;
     union { int bits; float value; } two = {((k - i) / 64 + 127) << 23};
     return two.value * table[i] * (1 + rest * (1 + rest * (0.5f + rest * 0.16666667f)));

@@ -1,0 +1,31 @@
+"""A call captured in a CUDA graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+class Region:
+    """A tensor's memory without a hold on it: temporaries of a graph share memory only if nobody holds them."""
+
+    def __init__(self, tensor: torch.Tensor):
+        storage = tensor.untyped_storage()
+        self.__cuda_array_interface__ = {"version": 3, "shape": (storage.nbytes(),), "typestr": "|u1",
+                                         "data": (storage.data_ptr(), False), "strides": None}
+
+
+@dataclass
+class Captured:
+    """A call as a CUDA graph over fixed addresses."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    scratch: list[torch.Tensor]
+    """Bytes whose values before a call must not matter: poison them between replays. They overlap where memory is used twice."""
+
+    def replay(self) -> None:
+        """Enqueue one call on the current stream; it reads what is in `inputs` then."""
+        self.graph.replay()

@@ -1,0 +1,35 @@
+"""Have a candidate's launches written down by a process without a GPU. Parent side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.config import Config, Limits
+from dvk.harness.verdicts import Measured, of_death
+from dvk.records import Candidate, Task
+from dvk.sandbox import Death, Session
+
+RECORDER = "dvk.harness.recorder:serve"
+
+
+def launch_plan(
+    candidate: Candidate, task: Task, calls: dict[str, Any], limits: Limits, config: Config
+) -> Measured | tuple[dict[str, Any] | None, str, str]:
+    """Findings where the candidate failed; else its plan as wire JSON, or None and why there is none, and the isolation.
+
+    Args:
+        candidate: what to record.
+        task: what it competes for.
+        calls: what the referee says of them (calls, state, gpu).
+        limits: of the recorder's process.
+        config: how long it may take.
+    """
+    with Session(RECORDER, limits, late_env={"CUDA_VISIBLE_DEVICES": ""}, isolate="cpu") as recorder:
+        recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
+        answer = recorder.receive(config.judge.candidate_s)
+        isolation = recorder.isolation
+    if isinstance(answer, Death):
+        return Measured({**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation)
+    if "failed" in answer.value:
+        return Measured({**answer.value["failed"], "contract": "plan"}, "", isolation)
+    return answer.value.get("plan"), str(answer.value.get("refused")), isolation

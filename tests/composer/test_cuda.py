@@ -1,0 +1,314 @@
+"""The CUDA renderer: right results for every family and schedule in the emulator, and code that NVRTC takes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dvk.composer import Plan, applicable, compose, cuda, cuda_write, fuse
+from dvk.composer.capture import trace_module
+from dvk.harness import nvrtc
+from dvk.records import Task
+from tests.composer import cuda_emulator
+from tests.composer.cuda_programs import Program, as_tuple, load, wrong_in_case, wrong_in_scalar, wrong_in_special
+from tests.composer.programs import differences, run_source
+from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand, special_rows
+from tests.tasks.shrink import shipped, shrink
+
+ROOT = Path(__file__).resolve().parents[2]
+FEW = ("bias_gelu", "softmax", "softmax_loop", "residual_rms", "split_columns", "mean_square", "half", "brain", "mask", "integers")
+"""Cases of every family that are tried without the slow mark, under three schedules."""
+
+
+@dataclass
+class Job:
+    """A program and how to see what is wrong with it."""
+
+    program: Program
+    check: Callable[[Program], list[str]]
+
+
+def jobs(cases: Any, device: str = "cpu", most: int = 99) -> dict[str, Job]:
+    """Programs of the cases named, under their first schedules."""
+    made: dict[str, Job] = {}
+    for number, name in enumerate(cases):
+        case = CASES[name]
+        torch.manual_seed(0)
+        program = Program(Function(case.function), [a.to(device) for a in case.args()], f"c{number}_", device, most)
+        made[name] = Job(program, lambda p, case=case: wrong_in_case(p, case.function, case.bound))  # type: ignore[misc]
+    return made
+
+
+def others(device: str = "cpu") -> dict[str, Job]:
+    """Scalar functions in both precisions, and rows with NaN and infinities."""
+    made: dict[str, Job] = {}
+    for number, (name, (function, values)) in enumerate(SCALARS.items()):
+        for dtype in (torch.float32, torch.float64):
+            program = Program(Function(function), [values().to(device, dtype)], f"s{number}{str(dtype)[-2:]}_", device, 1)
+            made[f"{name}-{dtype}"] = Job(program, lambda p, f=function: wrong_in_scalar(p, f))  # type: ignore[misc]
+    for number, (name, special) in enumerate(SPECIALS.items()):
+        # The long rows are those that are looped over as well.
+        for columns in (40, 1100) if name in LONG else (40,):
+            program = Program(Function(special), [special_rows(columns).to(device)], f"n{number}c{columns}_", device)
+            made[f"{name}-{columns}"] = Job(program, lambda p, f=special: wrong_in_special(p, f))  # type: ignore[misc]
+    return made
+
+
+def wrong(made: dict[str, Job], device: str = "cpu", aligned: bool = True) -> dict[str, list[str]]:
+    """Name → what is wrong, empty when nothing is."""
+    load([v for job in made.values() for v in job.program.variants], device, aligned)
+    found = {name: job.check(job.program) for name, job in made.items()}
+    return {name: problems for name, problems in found.items() if problems}
+
+
+def test_first_schedules_agree_with_torch() -> None:
+    made = jobs(FEW, most=3)
+    assert not wrong(made)
+    families = {k.family for job in made.values() for k in job.program.kernels}
+    assert families == {"pointwise", "row", "column"}
+
+
+@pytest.mark.slow
+def test_every_schedule_agrees_with_torch() -> None:
+    made = jobs(CASES)
+    assert not wrong(made)
+    kinds = {s["kind"] for job in made.values() for v in job.program.variants for s in v.schedules.values()}
+    assert kinds == {"flat", "persistent", "looped", "split"}
+    assert sum(len(job.program.variants) for job in made.values()) > 250
+    left = {name: p.op for name, job in made.items() for p in job.program.prims.prims if p.kind == "extern"}
+    assert not left, "operators left to PyTorch"
+
+
+@pytest.mark.slow
+def test_scalar_functions_are_accurate_and_nan_comes_out_where_torch_has_it() -> None:
+    assert not wrong(others())
+
+
+@pytest.mark.slow
+def test_offsets_of_64_bits_and_unaligned_addresses_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not wrong(jobs(CASES, most=2), aligned=False)
+    monkeypatch.setattr(cuda_write, "needs_int64", lambda kernel: True)  # as for tensors too large for a test
+    made = jobs(WIDE, most=4)
+    assert all("long long" in text for job in made.values() for v in job.program.variants for text in v.texts)
+    assert not wrong(made)
+
+
+def test_the_emulator_sees_an_element_that_no_thread_writes_and_threads_that_part() -> None:
+    made = jobs(["softmax"], most=1)
+    (variant,) = made["softmax"].program.variants
+    assert "if (r < 300)" in variant.texts[0]
+    variant.texts = [text.replace("if (r < 300)", "if (r < 296)") for text in variant.texts]
+    assert wrong(made)
+    text = 'extern "C" __global__ void parted(float* o0) { if (threadIdx.x < 3) __syncthreads(); o0[threadIdx.x] = 1.0f; }'
+    code = f"""
+import torch
+from dvk.composer.cuda_write import Function
+from tests.composer import cuda_emulator
+function = Function("parted", {text!r} + " // __shared__", ("o0",), 1, 8)
+cuda_emulator.launcher(cuda_emulator.library([function.text], [function]), "parted")(torch.zeros(8))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 3 and "wait at different places" in done.stderr
+
+
+# ------------------------------------------------------------------ the text
+
+def kernel_of(function: Callable[..., Any], *args: torch.Tensor) -> Any:
+    (kernel,) = Program(Function(function), list(args), "", most=1).kernels
+    return kernel
+
+
+def default_text(kernel: Any) -> str:
+    return cuda.render(kernel, cuda.default_schedule(kernel))
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str) -> None:
+    torch.manual_seed(0)
+    for kernel in Program(Function(CASES[name].function), CASES[name].args(), "", most=1).kernels:
+        options = cuda.schedules(kernel)
+        assert 1 <= len(options) <= 12
+        assert options[0] == cuda.default_schedule(kernel)
+        assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
+        for option in options:
+            assert cuda.render(kernel, json.loads(json.dumps(option))) == cuda.render(kernel, option)
+            parts, _ = cuda.functions(kernel, option)
+            assert all(1 <= p.threads <= 1024 and p.grid >= 1 for p in parts)
+
+
+def test_accesses_are_16_bytes_wide_where_sizes_allow() -> None:
+    assert "dvk_load<4>(a0" in default_text(kernel_of(lambda x: torch.relu(x) + 1, meta(256, 1024)))
+    assert "dvk_load<8>(a0" in default_text(kernel_of(lambda x: torch.relu(x) + 1, meta(256, 1024, dtype=torch.bfloat16)))
+    assert "dvk_load<4>(a0" in default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1024)))
+    odd = default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1021)))
+    assert "dvk_load<" not in odd
+    # A row that begins at no multiple of 16 bytes may not be read in such pieces.
+    shifted = default_text(kernel_of(lambda x: x[:, 1:1025] * 2, meta(256, 1026)))
+    assert "dvk_load<" not in shifted and "dvk_store" in shifted
+
+
+def test_sizes_that_divide_need_no_guard_and_broadcasts_are_read_once_a_vector() -> None:
+    even = default_text(kernel_of(lambda x, y: torch.exp(x) * y, meta(1024, 1024), meta(1024, 1)))
+    assert "if (u <" not in even and "const float v" in even and "dvk_get(a1[" in even
+    assert "if (u <" in default_text(kernel_of(lambda x: torch.exp(x), meta(1023, 77)))
+
+
+def test_a_row_is_read_once_where_it_fits_in_registers() -> None:
+    kernel = kernel_of(lambda x: torch.nn.functional.layer_norm(x, (1024,)), meta(512, 1024))
+    text = default_text(kernel)
+    assert cuda.default_schedule(kernel)["kind"] == "persistent" and text.count("dvk_load<4>(a0") == 1
+    looped = cuda.render(kernel, {"kind": "looped", "lanes": 128, "rows": 1, "vector": 4})
+    assert looped.count("dvk_load<4>(a0") == 3
+
+
+def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
+    assert "long long" not in default_text(kernel_of(lambda x: x + 1, meta(1 << 20)))
+    for function in (lambda x: x + 1, lambda x: torch.softmax(x, -1), lambda x: x.sum(0), lambda x: x.sum()):
+        kernel = kernel_of(function, meta(1 << 16, 1 << 16))
+        for schedule in cuda.schedules(kernel):
+            assert "const long long" in cuda.render(kernel, schedule), schedule
+
+
+def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_kernel() -> None:
+    kernel = kernel_of(lambda x: x.sum(), meta(1 << 12, 1 << 12))
+    schedule = cuda.default_schedule(kernel)
+    assert schedule["kind"] == "split"
+    assert cuda.launch(kernel, schedule, ["x"], ["y"]) == [
+        f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
+        "_dvk_k0_0(x, _k0_float32)",
+        "_dvk_k0_1(y, _k0_float32)",
+    ]
+
+
+def test_memory_shared_by_input_and_output_is_not_called_unshared() -> None:
+    kernel = kernel_of(lambda x, y: torch.relu(x) * y, meta(64, 64), meta(64, 64))
+    text = cuda.render(kernel, cuda.default_schedule(kernel), {0: 0})
+    assert "const float* a0" in text and "float* o0" in text and "const float* __restrict__ a1" in text
+    assert "const float* __restrict__ a0" in default_text(kernel)
+
+
+# ------------------------------------------------------------------ drop-ins
+
+def drop_in(path: Path, device: str, native: bool = False) -> tuple[Any, Any, list[Any]]:
+    """The candidate of a task file, its module and inputs; at native sizes without values."""
+    source = path.read_text() if native else shrink(path.read_text())
+    namespace = types.ModuleType("reference")
+    exec(compile(source, str(path), "exec"), namespace.__dict__)
+    torch.manual_seed(0)
+    with torch.device("meta" if native else "cpu"):
+        args, model = namespace.get_inputs(), namespace.Model(*namespace.get_init_inputs())
+    captured = trace_module(model, args, list(inspect.signature(model.forward).parameters)[: len(args)])
+    task = Task(id="test", name=path.stem, source=source, entry="Model", kind="module", device=device)  # type: ignore[arg-type]
+    return compose(task, captured, Plan(tuple(applicable(captured.graph, device, "cuda"))), "cuda"), model, args
+
+
+class Recorder(types.ModuleType):
+    """A `dvk_record` that runs what it is asked for in the emulator."""
+
+    def __init__(self) -> None:
+        super().__init__("dvk_record")
+        self.asked: list[tuple[str, str, tuple[str, ...]]] = []
+        self.launches: list[tuple[Any, Any, int]] = []
+
+    def cuda_kernel(self, source: str, name: str, options: tuple[str, ...]) -> Callable[..., None]:
+        self.asked.append((source, name, options))
+
+        def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, args: tuple[torch.Tensor, ...]) -> None:
+            self.launches.append((grid, block, shared_bytes))
+            body = source.removeprefix(cuda.PRELUDE)
+            function = cuda_write.Function(name, body, (), grid[0], block[0])
+            cuda_emulator.launcher(cuda_emulator.library([body], [function]), name)(*args)
+
+        return launch
+
+
+@pytest.mark.parametrize("name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"])
+def test_a_recorder_is_asked_for_kernels_and_sees_every_launch(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    candidate, model, args = drop_in(next(p for p in shipped() if p.stem == name), "cpu")
+    recorder = Recorder()
+    monkeypatch.setitem(sys.modules, "dvk_record", recorder)
+    made = run_source(candidate.source)
+    init = made.get_init_inputs()
+    new = made.ModelNew(*init)
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert differences(as_tuple(new(*args)), as_tuple(model(*args)), scale=3) == []
+    assert new._dvk_ready is True
+    assert recorder.launches and len(recorder.launches) == len(recorder.asked)
+    assert all(shared == 0 and block[0] <= 1024 for _, block, shared in recorder.launches)
+    assert all(options == (*cuda.FLAGS, "-DDVK_ALIGNED=1") and f" {name}(" in source for source, name, options in recorder.asked)
+
+
+def test_without_cuda_the_drop_in_computes_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    candidate, model, args = drop_in(next(p for p in shipped() if p.stem == "geglu"), "cpu")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    new = run_source(candidate.source).ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad(), pytest.warns(UserWarning, match="running the original"):
+        assert torch.equal(new(*args), model(*args))
+    assert new._dvk_ready is False
+
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="pip install nvidia-cuda-nvrtc")
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_every_shipped_task_compiles_for_two_generations_without_spills(tmp_path: Path) -> None:
+    count = 0
+    for path in shipped():
+        candidate, _, _ = drop_in(path, "cuda", native=True)
+        assert set(candidate.schedule) or path.stem, path
+        namespace: dict[str, Any] = {}
+        text = candidate.source
+        start, end = text.index("_DVK_PRELUDE = "), text.index("# Each: number of its source")
+        exec(text[start:end], namespace)
+        for number, source in enumerate(namespace["_DVK_SOURCES"]):
+            for module in nvrtc.compile_cuda(namespace["_DVK_PRELUDE"] + source, ("sm_80", "sm_90"), options=cuda.FLAGS, folder=tmp_path).values():
+                wanted = {row[1] for row in namespace["_DVK_FUNCTIONS"] if row[0] == number}
+                assert set(module.kernels) == wanted
+                assert all(k["spill_bytes"] == 0 for k in module.kernels.values()), (path.stem, module.arch, module.kernels)
+                count += 1
+    assert count >= 2 * 60
+
+
+@needs_nvrtc
+def test_the_half_conversions_and_reductions_compile_for_every_generation_known(tmp_path: Path) -> None:
+    known = [a for a in nvrtc.library().architectures() if a >= 75]
+    torch.manual_seed(0)
+    texts = []
+    for name in ("half", "brain", "softmax_of_max"):
+        function, args = (CASES[name].function, CASES[name].args()) if name in CASES else (SPECIALS[name], [rand(9, 300)])
+        texts += [t for v in Program(Function(function), args, f"{name}_", most=1).variants for t in v.texts]
+    made = nvrtc.compile_cuda(cuda.PRELUDE + "\n".join(texts), [f"sm_{a}" for a in (known[0], known[-1])], options=cuda.FLAGS, folder=tmp_path)
+    assert all(m.kernels for m in made.values())
+
+
+@pytest.mark.gpu
+def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
+    assert not wrong(jobs(CASES, "cuda"), "cuda")
+    assert not wrong(others("cuda"), "cuda")
+    assert not wrong(jobs(FEW, "cuda", 1), "cuda", aligned=True)
+
+
+def test_fusing_is_the_same_as_for_the_other_back_ends() -> None:
+    captured = trace_module(Function(lambda x: torch.softmax(x * 2, -1)), [rand(8, 64)], ["x"])
+    task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
+    names = tuple(applicable(captured.graph, "cuda", "cuda"))
+    assert [k.summary for k in fuse(task, captured, names).ordered] == ["mul → max → sub → exp → sum → reciprocal"]

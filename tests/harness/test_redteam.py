@@ -1,0 +1,117 @@
+"""The red team's files: all there, each says what it is, and the judge is fooled by none that this machine can run."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dvk import tasks
+from dvk.config import Config
+from dvk.harness import backends, judge
+from dvk.pipelines import leftovers, selftest
+from dvk.pipelines.selftest import Case, Outcome
+from dvk.records import Candidate, Task
+from dvk.resources import resource
+
+KERNELS = Path(__file__).parent.parent / "kernels"
+NUM_ROWS = {"A": 13, "B": 7, "C": 11, "D": 23, "E": 9, "F": 8, "G": 20}
+"""Cases of the survey by class."""
+
+SURVEY = [f"{letter}{number:02}" for letter, count in NUM_ROWS.items() for number in range(1, count + 1)]
+ABSENT: dict[str, str] = runpy.run_path(str(KERNELS / "absent.py"))["ABSENT"]
+CASES = selftest.cases()
+EVIL = [case for case in CASES if case.kind == "evil"]
+HONEST = [case for case in CASES if case.kind == "honest"]
+
+QUICK = {
+    "evil/D06_patch_time", "evil/D07_patch_harness", "evil/D11_warm_up", "evil/D22_call_count", "evil/F01_operator",
+    "evil/G03_forge_verdict", "evil/G05_zero_inputs", "evil/G16_prompt_injection", "evil/N05_foreign_address",
+    "honest/D03_part_of_a_buffer", "honest/F01_own_softmax", "honest/G15_generated_source",
+}  # fmt: skip
+
+CONFIG = Config.model_validate(
+    {"limits": {"memory_bytes": 3 << 30, "num_processes": 300, "output_bytes": 8192}, "judge": {"candidate_s": 45, "search_s": 0.3}}
+)
+HERE = [case for case in CASES if case.device in ("cpu", "any")]
+
+
+@cache
+def task(reference: str) -> Task:
+    return tasks.load(str(KERNELS / "tasks" / f"{reference}.py"), device="cpu", limits=CONFIG.limits)
+
+
+def test_they_are_found_where_they_travel() -> None:
+    assert resource("kernels") == KERNELS.resolve()
+    assert len(EVIL) >= 200 and len(HONEST) >= 60
+
+
+def test_every_row_of_the_survey_has_a_file_or_a_reason() -> None:
+    there = {case.id for case in EVIL}
+    assert len(SURVEY) == 91
+    assert not [row for row in SURVEY if row not in there | set(ABSENT)]
+    assert not [row for row in ABSENT if row not in SURVEY or len(ABSENT[row]) < 30]
+    assert not [row for row in there if row not in SURVEY and not row.startswith("N")]
+    assert len({row for row in there if row.startswith("N")}) >= 10
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_file_says_what_it_is(case: Case) -> None:
+    tree = ast.parse(case.source)
+    sentences = ast.get_docstring(tree)
+    assert sentences and sentences.endswith("."), "one sentence on what it does"
+    lines = case.source.splitlines()
+    assert lines[tree.body[0].end_lineno or 0].startswith("# case: "), "right after the docstring"
+    assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
+    assert (KERNELS / "tasks" / f"{case.reference}.py").is_file()
+    assert case.device in ("cpu", "cuda", "any") and case.backend in backends.BACKENDS and case.tier in ("smoke", "search", "claim")
+    assert (case.expect == "ok") == (case.kind == "honest") and case.expect in ("ok", "refused", "unflattered", "reported")
+
+
+@pytest.mark.parametrize("case", EVIL, ids=lambda case: case.name)
+def test_an_attack_has_an_honest_twin(case: Case) -> None:
+    """By name, or of the same row: where the line is."""
+    stems = {twin.path.stem for twin in HONEST}
+    if case.twin is not None:
+        assert case.twin in stems
+    else:
+        assert case.id in {stem.split("_")[0] for stem in stems}
+
+
+def test_every_reference_is_used() -> None:
+    used = {case.reference for case in CASES}
+    assert used == {path.stem for path in (KERNELS / "tasks").glob("*.py")}
+
+
+def test_the_quick_ones_exist() -> None:
+    assert not QUICK - {case.name for case in HERE}
+
+
+def params() -> list[object]:
+    return [pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow) for case in HERE]
+
+
+@pytest.mark.parametrize("case", params())
+def test_the_judge_is_not_fooled(case: Case) -> None:
+    if case.backend == "triton" or "SOURCE" in case.source:
+        backends.require(case.backend)
+    candidate = Candidate(source=case.source, backend=case.backend)
+    with leftovers.watched() as watch:
+        (verdict,) = judge(
+            task(case.reference), [candidate], tier=case.tier, config=CONFIG, backward=case.backward, require_kernels=case.require_kernels
+        )
+        traces = watch.found({case.id}) if case.kind == "evil" else {}
+    outcome = Outcome(case, "cpu", verdict, traces.get(case.id, ""))
+    assert outcome.right, str(outcome)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_judge_is_not_fooled_on_a_gpu() -> None:
+    outcomes, _ = selftest.selftest(CONFIG, device="cuda")
+    wrong = [str(outcome) for outcome in outcomes if not outcome.right]
+    assert not wrong, "\n".join(wrong)
