@@ -44,6 +44,9 @@ def command(
     require_kernels: Annotated[
         bool, typer.Option("--require-kernels", help="Refuse candidates that leave the computing to PyTorch's operators.")
     ] = False,
+    contract: Annotated[
+        str, typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto.")
+    ] = "module",
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
@@ -74,6 +77,8 @@ def command(
         raise UsageError("no candidate given", "dvk verify reference.py candidate.py [more candidates]")
     if tier not in ("smoke", "search", "claim"):
         raise UsageError(f"unknown tier: `{tier}`", "choose smoke, search or claim")
+    if contract not in ("auto", "module", "plan"):
+        raise UsageError(f"unknown contract: `{contract}`", "choose module, plan or auto")
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
 
@@ -100,6 +105,7 @@ def command(
         dtype=dtype,
         backward=backward,
         require_kernels=require_kernels,
+        contract=contract,  # type: ignore[arg-type]
         anew=anew,
         out=out,
         resume=resume,

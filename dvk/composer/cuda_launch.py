@@ -156,10 +156,17 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
 
 
 def dvk_cuda_load(prelude: str, sources: list, table: list, flags: tuple) -> list:
-    """The launchers of all kernels, compiled side by side: NVRTC leaves Python's lock while it works."""
+    """The launchers of all kernels, compiled side by side: NVRTC leaves Python's lock while it works.
+
+    Raises:
+        RuntimeError: there is no CUDA device, or NVRTC or the driver refused.
+        OSError: there is no driver.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     if "dvk_record" not in sys.modules:
+        if not torch.cuda.is_available():
+            raise RuntimeError("no CUDA device is available")
         capability = torch.cuda.get_device_capability()
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda text: dvk_cubin(prelude + text, (*flags, "-DDVK_ALIGNED=1"), capability), sources))

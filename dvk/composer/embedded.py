@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-
 dvk_tensors = (torch.Tensor,)
 """Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `dropin.write`)."""
 

@@ -2,7 +2,7 @@
 
 A round gives every arm one call, in random order, on the same inputs in the same place; ratios are
 taken within a round, so what drifts hits all alike. Values are drawn by the referee and shown to a
-candidate's process once; every output it returns in a timed call is compared.
+candidate's process once, when it has been stopped ready to call; every output of a timed call is compared.
 
 A call's time is the runner's own (start to end, device synchronised), plus whatever the judge's
 clock saw around it beyond what the handshake costs the reference: see `peer` and `charges`. One call
@@ -20,6 +20,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 import torch
 
 from dvk.config import Judge
-from dvk.harness import slots
+from dvk.harness import sampling, slots
 from dvk.harness.board import Board, Layout, layout_of
 from dvk.harness.cases import Case, Cases
 from dvk.harness.intervals import settled
@@ -38,6 +39,8 @@ WARM_ROUNDS = 2
 MIN_ROUNDS = 7
 MAX_FLUSH_BYTES = 256 << 20
 NUM_ALONE = 7
+SHORT_MS, MOST_STANDS, ENOUGH_SEEN = 0.3, 80, 16
+"""Stopping a process takes about 0.1 ms; how often it is stopped at most, and how many threads must be seen somewhere."""
 
 OnOutput = Callable[[Case, list[torch.Tensor]], None]
 
@@ -49,6 +52,10 @@ class Samples:
     ms: dict[str, list[float]] = field(default_factory=dict)
     gaps_ms: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+class InputChanged(Exception):
+    """A timed call left its inputs other than they were."""
 
 
 class Bench:
@@ -97,14 +104,23 @@ class Bench:
 
     def load(self, peer: Peer, number: int) -> bool:
         """Give a runner the weight set `number`; whether it fits."""
+        if not peer.trusted:  # it keeps the mapping: what is lent to it is lent to nobody else
+            board, names = self._weights_board(number)
+            try:
+                return peer.load(board, names)
+            finally:
+                board.close()
         if number not in self._weights:
-            state = {name: t.detach().contiguous() for name, t in self.cases.state(number).items() if isinstance(t, torch.Tensor)}
-            board = Board([layout_of(t) for t in state.values()], self.task.device)
-            board.put(list(state.values()))
-            if self.task.device == "cuda":
-                torch.cuda.synchronize()
-            self._weights[number] = board, list(state)
+            self._weights[number] = self._weights_board(number)
         return peer.load(*self._weights[number])
+
+    def _weights_board(self, number: int) -> tuple[Board, list[str]]:
+        state = {name: t.detach().contiguous() for name, t in self.cases.state(number).items() if isinstance(t, torch.Tensor)}
+        board = Board([layout_of(t) for t in state.values()], self.task.device)
+        board.put(list(state.values()))
+        if self.task.device == "cuda":
+            torch.cuda.synchronize()
+        return board, list(state)
 
     def rounds_within(self, seconds: float, num_arms: int, most: int) -> int:
         """How many rounds the time is likely to allow, warm ones included: so many draws are worth making ahead."""
@@ -157,15 +173,15 @@ class Bench:
             case = self.cases.fresh(number)
             random.shuffle(order)
             for name in order:
-                self.board.put(case.inputs)
-                self._flush()
                 take = name == "candidate" and on_output is not None
-                shot, leaves = arms[name].shoot(case.seed, take)
+                shot, leaves = arms[name].shoot(case.seed, take, lambda: self._lay(case))  # noqa: B023 - called at once
                 if number >= WARM_ROUNDS:
                     samples.ms[name].append(max(shot.inner_ms, 1e-6))
                     samples.gaps_ms[name].append(shot.gap_ms)
                 if take:
                     assert on_output is not None
+                    if changed := self.board.holds(case.inputs):
+                        raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
                     on_output(case, leaves)
             number += 1
         for peer in arms.values():
@@ -173,6 +189,27 @@ class Bench:
         samples.seconds = time.perf_counter() - began
         return samples
 
+
+    def own_share(self, peer: Peer, home: str) -> float | None:
+        """Share of a candidate's running threads that were seen in its own code; None where calls are too short to tell."""
+        peer.enter(self._outputs())
+        case = self.cases.fresh(0)
+        shot, _ = peer.shoot(case.seed, False, lambda: self._lay(case))
+        seen: Counter[str] = Counter()
+        if shot.inner_ms >= SHORT_MS:
+            for _ in range(MOST_STANDS):
+                if seen["own"] + seen["library"] >= ENOUGH_SEEN:
+                    break
+                counters = peer.stand(case.seed, random.random() * shot.inner_ms / 1e3, lambda: self._lay(case))
+                seen += sampling.owners(peer.pid, counters, home)
+                peer.finish()
+        peer.leave()
+        known = seen["own"] + seen["library"]
+        return seen["own"] / known if known >= ENOUGH_SEEN // 2 else None
+
+    def _lay(self, case: Case) -> None:
+        self.board.put(case.inputs)
+        self._flush()
 
     def duel(self, player: Peer, *, rounds: int, limit_s: float, on_output: OnOutput, width: float) -> Samples:
         """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player."""

@@ -113,17 +113,19 @@ def _differentiated(
             weight.requires_grad_(True)
         with torch.enable_grad(), seeded(seed), under:
             result = model(*args, **kwargs)
-            outputs = [t for t in describe(result)[0] if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad]
-            if not outputs:
-                raise NotDifferentiable("no output depends on an input or a weight through operators that have a gradient")
-            with seeded(seed + 1):
-                along = [_cotangent(output) for output in outputs]
-            sources = [*inputs, *weights.values()]
+        outputs = [t for t in describe(result)[0] if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad]
+        if not outputs:
+            raise NotDifferentiable("no output depends on an input or a weight through operators that have a gradient")
+        with seeded(seed + 1):
+            along = [_cotangent(output) for output in outputs]
+        sources = [*inputs, *weights.values()]
+        with torch.enable_grad(), seeded(seed), under:
             found = torch.autograd.grad(outputs, sources, along, allow_unused=True)
     finally:
         for name, weight in weights.items():
             weight.requires_grad_(flags[name])
-    grads = [torch.zeros_like(s) if g is None else g.detach() for s, g in zip(sources, found, strict=True)]
+    # What order autograd leaves them in is nobody's contract.
+    grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, found, strict=True)]
     with torch.no_grad():
         output = _apart(model, map_tensors(lambda tensor: tensor.detach(), result))
     return {

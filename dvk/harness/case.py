@@ -67,7 +67,7 @@ class Case:
     @property
     def separation(self) -> float:
         """How far a kernel in the next coarser format is out, at the output that tells best; above 1 it is caught."""
-        return max((separation(e.admitted, e.lower) for e in self.expected), default=0.0)
+        return max((separation(e.admitted, e.own, e.lower) for e in self.expected), default=0.0)
 
     @property
     def draw(self) -> Draw:

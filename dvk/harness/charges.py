@@ -1,11 +1,11 @@
-"""What only the judge's clock saw of a call is charged to the candidate.
+"""What a call cost by the judge's clock: its own stamps where they are plausible, the judge's where they are not.
 
-The runner reports when its call began and ended; the judge's own stamps bound that from outside. The gap between the
-two spans is the handshake, and work that a candidate moved out of its own stamps. The reference arm pays
-the same handshake in the same rounds, so what a candidate's gap has more than the reference's is work.
-
-Medians, because they cannot be played: a candidate that hides h_i of a call of length T reports T - h_i, and
-median(T - h) + median(h) = T however it spreads h. A mean would charge honest candidates for the scheduler's moods.
+A runner reports when its call began and ended; the judge's stamps bound that from outside. The gap between
+the two spans is the handshake, or work that was moved out of the inner stamps. What the handshake
+costs is seen on the reference arm in the same rounds: its median gap, and a little more, is allowed
+to every call; the rest of a gap counts as time of the call. All arms are treated alike, so that a noisy
+machine favours nobody, and call by call, so that hiding work in few calls, or behind noise of one's own,
+gains nothing: whoever reports T - h for a call that takes T is charged h, less the allowance.
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ from collections.abc import Sequence
 
 from dvk.harness.intervals import median_interval
 
-LEAST_CHARGE_MS = 0.003
+LEAST_ALLOWANCE_MS = 0.003
 """Two honest arms differ by so much in what the handshake finds in the caches."""
-STANDARD_ERRORS = 3.0
+SHARE = 0.01
+"""Of the reference's time: what no claim turns on."""
 
 
-def gap_charge(candidate_gaps: Sequence[float], reference_gaps: Sequence[float]) -> float:
-    """Milliseconds to add to each call of the candidate: all of the excess once it is beyond doubt, else nothing.
-
-    Beyond doubt: more than `LEAST_CHARGE_MS` and three standard errors. All of it, not what lies beyond
-    the threshold, so that who hides work gains nothing by hiding much.
+def allowance(reference_ms: Sequence[float], reference_gaps_ms: Sequence[float]) -> float:
+    """Milliseconds of gap that are the handshake's.
 
     Args:
-        candidate_gaps: judge's span minus runner's span of each timed call, in ms.
-        reference_gaps: the same of the reference arm's calls.
+        reference_ms: inner times of the reference arm's calls.
+        reference_gaps_ms: judge's span minus inner time of the same calls.
 
     Raises:
-        ValueError: no gaps, or one that is not finite.
+        ValueError: no calls.
     """
-    if not all(math.isfinite(gap) for gaps in (candidate_gaps, reference_gaps) for gap in gaps):
-        raise ValueError("a gap that is not finite")
-    ours, our_error = _median_and_error(candidate_gaps)
-    theirs, their_error = _median_and_error(reference_gaps)
-    excess = ours - theirs
-    doubt = max(LEAST_CHARGE_MS, STANDARD_ERRORS * math.hypot(our_error, their_error))
-    return excess if excess > doubt else 0.0
+    return median_interval(reference_gaps_ms)[0] + max(LEAST_ALLOWANCE_MS, SHARE * median_interval(reference_ms)[0])
 
 
-def _median_and_error(gaps: Sequence[float]) -> tuple[float, float]:
-    middle, lo, hi = median_interval(gaps)
-    return middle, (hi - lo) / 2 / 1.96
+def judged(inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms: float) -> list[float]:
+    """Time of each call in ms.
+
+    Args:
+        inner_ms: by the runner's stamps.
+        gaps_ms: judge's span minus inner time.
+        allowed_ms: see `allowance`.
+
+    Raises:
+        ValueError: a time that is not finite.
+    """
+    if not all(math.isfinite(ms) for ms in (*inner_ms, *gaps_ms)):
+        raise ValueError("a time that is not finite")
+    return [inner + max(0.0, gap - allowed_ms) for inner, gap in zip(inner_ms, gaps_ms, strict=True)]

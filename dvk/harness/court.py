@@ -20,7 +20,7 @@ from dvk import machine
 from dvk.config import Config, Limits
 from dvk.harness import backends, ceilings, claims, recording, static
 from dvk.harness.intervals import median_ratio
-from dvk.harness.verdicts import Measured, broken_by, charged, claim_timing, median, of_death, possible, search_timing, verdict_of
+from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
@@ -166,7 +166,7 @@ class Court:
             sets.append(measured)
             if measured.findings["status"] != Status.OK.value or not measured.samples:
                 return self._verdict(began, measured)
-            speedups.append(median_ratio(measured.samples["reference"], charged(measured)))
+            speedups.append(median_ratio(measured.samples["reference"], measured.samples["candidate"]))
             controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
             if len(sets) >= claims.FIRST_LOOK:
                 claim = claims.claim(speedups, controls)
@@ -302,7 +302,7 @@ class Court:
                 late_env=self._runner_env(), descriptors=[theirs.fileno()], isolate=self.task.device,
             )
             order = self._order(candidate, timed=timed, one_case=one_case)
-            self._referee.send({**order, "pid": runner.pid}, [ours.fileno()])
+            self._referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
         try:
             answer = self._await("findings", self.config.judge.candidate_s, deadline, runner)
             if answer is None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from statistics import median
 from typing import Any
 
 import torch
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import Bench
+from dvk.harness.bench import Bench, InputChanged
 from dvk.harness.board import Board
 from dvk.harness.cases import Case, Cases, Key, Outcome
-from dvk.harness.charges import gap_charge
+from dvk.harness.charges import allowance, judged
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.records import Status, Task
@@ -34,6 +35,9 @@ MOST_BYTES = 64 << 20
 
 
 MOST_LEAVES = 4096
+
+MOSTLY = 0.5
+"""Share of a call that must be the candidate's own under --require-kernels."""
 
 
 class Wrong(Exception):
@@ -78,6 +82,8 @@ class Examination:
         """It takes the reference's state_dict."""
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
+        self.coverage: float | None = None
+        self.home = ""
         self.contract = "module"
 
     def run(
@@ -89,6 +95,7 @@ class Examination:
         untimed: str | None,
         one_case: bool,
         require_kernels: bool,
+        home: str,
         arms: Mapping[str, Peer],
         rounds: int,
         limit_s: float,
@@ -102,13 +109,14 @@ class Examination:
             untimed: None, or why no time is taken.
             one_case: check one input set only: the process is one of several that were given the same source.
             require_kernels: its own kernels must do the computing.
+            home: its process's private folder.
             arms: what it is timed against, the reference among them; none: it is not timed.
             rounds: paired calls.
             limit_s: seconds for them.
             settle: ends what the candidate has started beside its own process.
         """
         stage, began = "compile", time.perf_counter()
-        self.interpreted = untimed is not None
+        self.interpreted, self.home = untimed is not None, home
         self.contract = "module" if plan is None else "plan"
         try:
             self.say("queue")
@@ -140,6 +148,8 @@ class Examination:
         except Wrong as error:
             self.worst = error.error if not error.error <= self.worst else self.worst
             return self._findings(Status.MISMATCH, stage, error=str(error))
+        except InputChanged as error:
+            return self._findings(Status.MISMATCH, stage, error=f"in a timed call: {error}")
         except Interfered as error:
             return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
         except Gone:
@@ -154,6 +164,7 @@ class Examination:
             "stage": stage,
             "contract": self.contract,
             "compiled": self.compiled,
+            "coverage": self.coverage,
             "precision": self.task.precision if reached else None,
             "tolerance": self.tolerance if reached else None,
             "worst_error": worst if reached else None,
@@ -247,6 +258,12 @@ class Examination:
         except (Failed, Wrong) as error:
             what = error.error if isinstance(error, Failed) else str(error)
             raise Failed(Status.REJECTED, "check", f"without PyTorch's operators it does not compute the result: {what}") from None
+        if self.task.device == "cpu":
+            # The candidate may have lifted that ban; where its threads stand it cannot hide.
+            self.coverage = self.bench.own_share(self.peer, self.home)
+            if self.coverage is not None and self.coverage < MOSTLY:
+                share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries"
+                raise Failed(Status.REJECTED, "check", f"its own kernels do not do the computing: {share}")
 
     def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
         """Copies of the candidate's buffers or parameters."""
@@ -265,9 +282,11 @@ class Examination:
             {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
             width=self.settings.settled,
         )
-        charged = gap_charge(samples.gaps_ms["candidate"], samples.gaps_ms["reference"])
+        allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
+        told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
+        charged = median(told["candidate"]) - median(samples.ms["candidate"])
         return self._findings(
-            Status.OK, "done", samples=samples.ms, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
+            Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
         )
 
     def _duel(self, rounds: int, limit_s: float) -> Findings:

@@ -93,7 +93,13 @@ def _constant(cases: Cases, case: Case) -> Answer | None:
 
 def _other_inputs(cases: Cases, case: Case) -> Answer | None:
     """The first timed draw's, for a native case; another family's under the same weights, for a family's."""
-    for other in [cases.fresh(0)] if case.key.family == NATIVE else _families(cases):
+    if case.key.family != NATIVE:
+        others = _families(cases)
+    elif case.backward:
+        others = filter(None, [cases.get(replace(case.key, seed=(case.key.seed + 1) % (1 << 31)))])
+    else:
+        others = iter([cases.fresh(0)])
+    for other in others:
         alike = other.key.weights == case.key.weights and other.key.variant == case.key.variant and other is not case
         if alike and (answer := _fitting([e.same for e in other.expected], case)) is not None:
             return answer
@@ -125,6 +131,8 @@ def _inputs(cases: Cases, case: Case) -> Answer | None:
 
 def _fitting(answer: list[Any], case: Case) -> Answer | None:
     """`answer` where it has the case's shapes."""
+    if len(answer) != len(case.expected):
+        return None
     pairs = list(zip(answer, case.expected, strict=True))
     fits = all(not isinstance(e.same, torch.Tensor) or (isinstance(a, torch.Tensor) and a.shape == e.same.shape) for a, e in pairs)
     return answer if fits else None

@@ -104,6 +104,18 @@ def processor_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
 
 
+def stopped(pid: int) -> bool:
+    """All threads of process `pid` are stopped, or it has ended."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X"):
+                    return False
+    except OSError:
+        return not os.path.exists(f"/proc/{pid}/task")
+    return True
+
+
 class Mapping:
     """Shared memory in segments, each flush against an unmapped page behind it, so that running over its end faults.
 

@@ -139,6 +139,7 @@ class Library:
 
         Raises:
             CompileError: it refused.
+            MachineError: it does not know the architecture.
         """
         lib, program = self._lib, ctypes.c_void_p()
         flags = [f"--gpu-architecture={arch}", *options]
@@ -147,6 +148,9 @@ class Library:
         try:
             status = lib.nvrtcCompileProgram(program, len(flags), array)
             log = self._text(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+            if status and "--gpu-architecture" in log.partition("\n")[0]:
+                known = ", ".join(f"sm_{number}" for number in self.architectures())
+                raise MachineError(f"NVRTC {self.version[0]}.{self.version[1]} makes no code for `{arch}`", f"it knows {known}")
             if status:
                 # Options that NVRTC does not know, and its own failures, are no faults of the text, but the log says so.
                 raise CompileError(first_error(log, {name: source}) or f"NVRTC failed with status {status}", log)
@@ -196,7 +200,7 @@ def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Seq
 
     Raises:
         CompileError: the text is wrong; the message is its first error with the line.
-        MachineError: NVRTC is missing.
+        MachineError: NVRTC is missing, or does not know an architecture.
     """
     lib = nvrtc or library()
     flags = list(options)

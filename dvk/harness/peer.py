@@ -16,13 +16,13 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dvk.harness import memory, slots
+from dvk.harness import memory, sampling, slots
 from dvk.harness.board import Board, Layout, bytes_of, dtype_of
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
@@ -30,6 +30,9 @@ from dvk.records import Status, Task
 START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
 """Places of the control page, 64-bit words: stamps in ns, outputs' addresses from FIRST on, the number of the call
 that may begin, its seed."""
+
+
+STOP_S = 5.0
 
 
 class Failed(Exception):
@@ -166,19 +169,20 @@ class Peer:
         self._wake()
         self.link.ring(b"x")
 
-    def shoot(self, seed: int, take: bool) -> tuple[Shot, list[torch.Tensor]]:
+    def shoot(self, seed: int, take: bool, lay: Callable[[], None]) -> tuple[Shot, list[torch.Tensor]]:
         """One timed call, and its outputs if they are wanted; those are ours until the next.
 
         Args:
             seed: of all generators, for modules that draw.
             take: read the outputs.
+            lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
 
         Raises:
             Failed, Interfered, Gone: as `ask`.
         """
         sizes = [bytes_of(layout) for layout in self._layouts]
         sample = memory.Sample(sizes)
-        if self.device == "cuda" and take:
+        if self.device == "cuda":
             assert self._out is not None
             self._out.poison()
             torch.cuda.synchronize()
@@ -186,9 +190,12 @@ class Peer:
         self._wake()
         self.link.ring(b"p")
         self._expect(b"r")
+        self._stop(surely=True)
+        lay()
         self._number += 1
         began = time.perf_counter_ns()
         self._control[GO] = self._number
+        self._wake()
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
@@ -196,13 +203,39 @@ class Peer:
         if answer != b"d":
             raise Interfered("it answers out of turn")
         outputs: list[torch.Tensor] = []
-        if take:
-            outputs = self._export_timed() if self.device == "cuda" else self._take(sample, sizes)
+        if self.device == "cuda":
+            # Work left for this step would show here; the reference pays for the step, too.
+            copying = time.perf_counter_ns()
+            outputs = self._export_timed()
+            ended += time.perf_counter_ns() - copying
+        elif take:
+            outputs = self._take(sample, sizes)
         start, end = self._control[START], self._control[END]
         self._stop()
         if not began <= start <= end <= ended:
             raise Interfered("its clock stamps are impossible")
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
+
+    def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> list[int]:
+        """Where its threads stand `delay_s` into a call; empty when it was over by then. The runner is left stopped."""
+        self._control[SEED] = seed
+        self._wake()
+        self.link.ring(b"p")
+        self._expect(b"r")
+        self._stop(surely=True)
+        lay()
+        self._number += 1
+        self._control[GO] = self._number
+        self._wake()
+        time.sleep(delay_s)
+        self._stop(surely=True)
+        return sampling.standing(self.pid)
+
+    def finish(self) -> None:
+        """Let the call end that `stand` has stopped."""
+        self._wake()
+        self._expect(b"d")
+        self._stop()
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
@@ -291,10 +324,14 @@ class Peer:
                 raise self._failure(self.link.receive())
             raise Interfered("it answers out of turn")
 
-    def _stop(self) -> None:
-        if self.device == "cpu":
-            self._signal(signal.SIGSTOP)
-            self._stopped = True
+    def _stop(self, surely: bool = False) -> None:
+        """Stop all its threads; `surely`: and wait until they are."""
+        self._signal(signal.SIGSTOP)
+        self._stopped = True
+        limit = time.monotonic() + STOP_S
+        while surely and not memory.stopped(self.pid):
+            if time.monotonic() > limit:
+                raise Gone
 
     def _wake(self) -> None:
         if self._stopped:

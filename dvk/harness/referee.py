@@ -155,6 +155,7 @@ class _Referee:
                 untimed=order["untimed"],
                 one_case=order["one_case"],
                 require_kernels=order["require_kernels"],
+                home=order.get("home", ""),
                 arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},
                 rounds=order["rounds"],
                 limit_s=order["limit_s"],

@@ -5,7 +5,8 @@ with rounding noise of its own precision (`shaking`). Where the answer moves a l
 ill-conditioned (the norm of a constant row), and a candidate may be off by `MARGIN` times as much.
 Where it moves by more than the class's cap it jumps (rounding to a grid, thresholds, indices of near
 ties): two correct programs differ by a whole step at the few elements on an edge, which need not be
-the same ones; so their number and their size must be like those seen.
+the same ones; so their number and their size must be like those seen. Where most elements jump, the
+output is nothing but rounding (the gradient of a bias before a batch norm), and is held to its size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dvk.harness.tolerance import NONE, Class, Errors
 NUM_NOISES = 3
 FEW = 1e-3
 """Share of elements that may sit on an edge."""
+MOST = 0.5
 MARGIN = 16.0
 """An honest program sums in another order over many terms, where the noise disturbs each operator once by up to one
 unit; the next coarser class is thousands of units away (fp32), or held off by `lower` (half)."""
@@ -41,6 +43,8 @@ class Sensitivity:
     """By row, the largest move that is no jump, absolute."""
     typical: float = 0.0
     """Root mean square of those moves relative to the scale."""
+    rounding: float = 0.0
+    """The largest move, absolute, where the output is nothing but rounding; else 0."""
 
 
 def measure(expected: Sequence[Expected], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
@@ -60,12 +64,12 @@ def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Cl
     Where many terms are equal their roundings do not cancel: the norm of a constant row may come out as anything,
     depending on how the mean was summed, and is only asked to be finite.
     """
-    few = min(max(8, FEW * got.numel()), 2 * found.count + 4 if found.count else 0)
+    moved = 2 * found.count + 4 if found.count else 0
+    few = min(max(8, FEW * got.numel()), moved)
     if want.scale is None:
         return NONE if int((got != want.same).sum()) <= few else None
-    if want.rms <= TINY and found.rows is not None:
-        # Nothing is left of the terms: what others leave is rounding, and has no scale of its own.
-        return NONE if bool((real(got).abs() <= MARGIN * float(found.rows.max())).all()) else None
+    if found.rounding:
+        return NONE if bool(((real(got) - real(want.same)).abs() <= MARGIN * found.rounding).all()) else None
     for target in targets(want):
         _, ratio = ratios(got, target, want)
         noise = torch.zeros_like(ratio)
@@ -75,9 +79,7 @@ def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Cl
         off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=precision.cap))
         if equal_terms:
             off &= firm | ~ratio.isfinite()
-        count = int(off.sum())
-        largest = float(ratio[off].max()) if count else 0.0
-        if count > few or largest == float("inf") or largest > 2 * found.size:
+        if not _as_seen(ratio[off], found, moved, few, precision.cap):
             continue
         # On ill-conditioned rows each element is held to its row's noise; the typical element is sought on the others.
         kept = ratio[~off & firm]
@@ -89,10 +91,19 @@ def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Cl
     return None
 
 
+def _as_seen(off: torch.Tensor, found: Sensitivity, moved: int, few: float, cap: float) -> bool:
+    """So many elements were seen to move, and so far; jumps besides are few."""
+    if off.numel() == 0:
+        return True
+    largest = float(off.max())
+    return off.numel() <= moved and int((off > cap).sum()) <= few and largest <= 2 * found.size and largest < float("inf")
+
+
 def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
     if not isinstance(want.same, torch.Tensor):
         return Sensitivity()
     count, jumps, size, squares, rows = 0, 0, 0.0, 0.0, None
+    largest = 0.0
     for run in runs:
         if not isinstance(run, torch.Tensor) or run.shape != want.same.shape:
             return Sensitivity(want.same.numel(), float("inf"), want.same.numel())
@@ -105,17 +116,20 @@ def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
         if bool(moved.any()):
             count, size = count + int(moved.sum()), max(size, float(ratio.max()))
         jumped = ratio > cap
-        if want.rms > TINY and bool(jumped.any()):
+        largest = max(largest, float(move.max()))
+        if bool(jumped.any()):
             jumps += int(jumped.sum())
             move, ratio = move.masked_fill(jumped, 0.0), ratio.masked_fill(jumped, 0.0)
         squares = max(squares, float(ratio.square().mean()))
         rows = move.amax(1) if rows is None else torch.maximum(rows, move.amax(1))
-    return Sensitivity(count, size, jumps, rows, squares**0.5)
+    most = want.rms <= TINY or jumps > MOST * len(runs) * want.same.numel()
+    return Sensitivity(count, size, jumps, rows, squares**0.5, largest if most else 0.0)
 
 
 def _typical(want: Expected, found: Sensitivity, precision: Class) -> float:
-    """Admitted for the typical element of an ill-conditioned output: less than the next coarser class would need."""
+    """Admitted for the typical element of an ill-conditioned output: what noise does to it, and more as long as the next
+    coarser class would need more."""
     most = precision.ceiling.typical
     if want.lower.typical == want.lower.typical and want.lower.typical > 0:
         most = min(most, want.lower.typical / 3)
-    return max(want.admitted.typical, min(MARGIN * found.typical, most))
+    return max(want.admitted.typical, 3 * found.typical, min(MARGIN * found.typical, most))

@@ -125,9 +125,9 @@ def _admitted(own: float, lower: float, floor: float, default: float, ceiling: f
     return min(ceiling, max(floor, wanted))
 
 
-def separation(admitted: Errors, lower: Errors) -> float:
+def separation(admitted: Errors, own: Errors, lower: Errors) -> float:
     """How many times the admitted typical error a kernel in the next coarser format makes; above 1 it is caught."""
-    if admitted.typical == 0 or lower.typical != lower.typical:
+    if admitted.typical == 0 or lower.typical != lower.typical or own.typical != own.typical:
         return 0.0
     return lower.typical / admitted.typical
 

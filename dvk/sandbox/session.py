@@ -78,17 +78,17 @@ class Session:
             os.fstat(descriptor)
         self._death: Death | None = None
         self._frames, self._events = wire.Frames(), wire.Frames()
-        self._home = tempfile.mkdtemp(prefix="dvk-")
+        self.home = tempfile.mkdtemp(prefix="dvk-")
         self._warden = 0
         self._isolation: str | None = "none" if isolate == "none" else None
         overrides = dict(env or {})
-        environ = {**os.environ} if isolate == "none" else variables.isolated(os.environ, self._home)
+        environ = {**os.environ} if isolate == "none" else variables.isolated(os.environ, self.home)
         request = {
             "target": target,
             "environ": {**environ, **overrides, **(late_env or {})},
             "isolate": isolate,
-            "home": self._home,
-            "cwd": str(cwd.resolve()) if cwd else self._home,
+            "home": self.home,
+            "cwd": str(cwd.resolve()) if cwd else self.home,
             "wall_s": limits.wall_s,
             "memory_bytes": min(limits.memory_bytes, int(0.9 * _total_memory_bytes())),
             "num_processes": limits.num_processes,
@@ -97,7 +97,7 @@ class Session:
         try:
             self._open(request, overrides, descriptors)
         except BaseException:
-            scratch.remove(self._home)
+            scratch.remove(self.home)
             raise
 
     def _open(self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]) -> None:
@@ -262,7 +262,7 @@ class Session:
         self._death = Death(reason, log)
         self._protocol.close()
         self._control.close()
-        scratch.remove(self._home)
+        scratch.remove(self.home)
         return self._death
 
     def _event(self, deadline: float) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal
 
@@ -124,7 +125,7 @@ def build(task: Task, seed: int = 0) -> Built:
         if getattr(model.forward, "__func__", None) is nn.Module.forward:
             raise TaskError(f"`{task.entry}` has no forward", "define forward(self, …) in the class, with its inputs")
         built = Built(task, module, model, place)
-        _initialise_lazy(model, lambda: built.inputs(0))
+        _initialise_lazy(model, partial(built.inputs, 0))
         return built
     raise AssertionError("unreachable")
 

@@ -26,8 +26,8 @@ from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Fu
 from tests.tasks.shrink import shipped, shrink
 
 ROOT = Path(__file__).resolve().parents[2]
-FEW = ("bias_gelu", "softmax", "softmax_loop", "residual_rms", "split_columns", "mean_square", "half", "brain", "mask", "integers")
-"""Cases of every family that are tried without the slow mark, under three schedules."""
+FEW = ("bias_gelu", "softmax_loop", "residual_rms", "split_columns", "mean_square", "half", "mask")
+"""Cases of every family that are tried without the slow mark, under two schedules."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ def wrong(made: dict[str, Job], device: str = "cpu", aligned: bool = True) -> di
 
 
 def test_first_schedules_agree_with_torch() -> None:
-    made = jobs(FEW, most=3)
+    made = jobs(FEW, most=2)
     assert not wrong(made)
     families = {k.family for job in made.values() for k in job.program.kernels}
     assert families == {"pointwise", "row", "column"}
@@ -229,7 +229,7 @@ class Recorder(types.ModuleType):
 
         def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, args: tuple[torch.Tensor, ...]) -> None:
             self.launches.append((grid, block, shared_bytes))
-            body = source.removeprefix(cuda.PRELUDE)
+            body = source.partition(cuda.PRELUDE)[2]
             function = cuda_write.Function(name, body, (), grid[0], block[0])
             cuda_emulator.launcher(cuda_emulator.library([body], [function]), name)(*args)
 
@@ -258,7 +258,8 @@ def test_without_cuda_the_drop_in_computes_the_original(monkeypatch: pytest.Monk
     candidate, model, args = drop_in(next(p for p in shipped() if p.stem == "geglu"), "cpu")
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
-    new = run_source(candidate.source).ModelNew()
+    made = run_source(candidate.source)
+    new = made.ModelNew(*made.get_init_inputs())
     new.load_state_dict(model.state_dict())
     with torch.no_grad(), pytest.warns(UserWarning, match="running the original"):
         assert torch.equal(new(*args), model(*args))
@@ -274,14 +275,14 @@ def test_every_shipped_task_compiles_for_two_generations_without_spills(tmp_path
     count = 0
     for path in shipped():
         candidate, _, _ = drop_in(path, "cuda", native=True)
-        assert set(candidate.schedule) or path.stem, path
         namespace: dict[str, Any] = {}
         text = candidate.source
         start, end = text.index("_DVK_PRELUDE = "), text.index("# Each: number of its source")
         exec(text[start:end], namespace)
         for number, source in enumerate(namespace["_DVK_SOURCES"]):
-            for module in nvrtc.compile_cuda(namespace["_DVK_PRELUDE"] + source, ("sm_80", "sm_90"), options=cuda.FLAGS, folder=tmp_path).values():
-                wanted = {row[1] for row in namespace["_DVK_FUNCTIONS"] if row[0] == number}
+            wanted = {row[1] for row in namespace["_DVK_FUNCTIONS"] if row[0] == number}
+            whole = namespace["_DVK_PRELUDE"] + source
+            for module in nvrtc.compile_cuda(whole, ("sm_80", "sm_90"), options=cuda.FLAGS, folder=tmp_path).values():
                 assert set(module.kernels) == wanted
                 assert all(k["spill_bytes"] == 0 for k in module.kernels.values()), (path.stem, module.arch, module.kernels)
                 count += 1
@@ -296,7 +297,8 @@ def test_the_half_conversions_and_reductions_compile_for_every_generation_known(
     for name in ("half", "brain", "softmax_of_max"):
         function, args = (CASES[name].function, CASES[name].args()) if name in CASES else (SPECIALS[name], [rand(9, 300)])
         texts += [t for v in Program(Function(function), args, f"{name}_", most=1).variants for t in v.texts]
-    made = nvrtc.compile_cuda(cuda.PRELUDE + "\n".join(texts), [f"sm_{a}" for a in (known[0], known[-1])], options=cuda.FLAGS, folder=tmp_path)
+    archs = [f"sm_{known[0]}", f"sm_{known[-1]}"]
+    made = nvrtc.compile_cuda(cuda.PRELUDE + "\n".join(texts), archs, options=cuda.FLAGS, folder=tmp_path)
     assert all(m.kernels for m in made.values())
 
 

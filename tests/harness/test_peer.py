@@ -47,7 +47,7 @@ def test_outputs_are_read_from_its_memory():
         assert torch.equal(output, torch.full(SHAPE, 2.0))
         board.put([torch.full(SHAPE, 3.0)])
         peer.enter([layout_of(output)])
-        shot, (timed,) = peer.shoot(1, True)
+        shot, (timed,) = peer.shoot(1, True, lambda: None)
         peer.leave()
         assert torch.equal(timed, torch.full(SHAPE, 6.0))
         assert 0 < shot.inner_ms < 1000 and shot.gap_ms >= 0
@@ -72,7 +72,7 @@ def test_work_after_the_bell_is_seen_unfinished(pause):
         for number in range(5):
             board.put([torch.full(SHAPE, float(number + 7))])
             try:
-                _, (output,) = peer.shoot(1, True)
+                _, (output,) = peer.shoot(1, True, lambda: None)
             except Interfered as error:
                 assert "still changed" in str(error)
                 break
@@ -88,7 +88,7 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
     with runner(forged.format(shift="+ 10**12")) as (peer, _):
         peer.enter([layout_of(torch.empty(SHAPE))])
         with pytest.raises(Interfered, match="stamps"):
-            peer.shoot(1, True)
+            peer.shoot(1, True, lambda: None)
     hidden = (
         "import dvk.harness.runner as runner\nreal = time.perf_counter_ns\nticks = [0]\n"
         "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        begin = real()\n        time.sleep(0.02)\n"
@@ -96,7 +96,7 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
     )
     with runner(hidden) as (peer, _):
         peer.enter([layout_of(torch.empty(SHAPE))])
-        shot, _ = peer.shoot(1, True)
+        shot, _ = peer.shoot(1, True, lambda: None)
         assert shot.inner_ms < 5 and shot.gap_ms > 15
 
 
@@ -123,7 +123,7 @@ def test_an_ended_runner_is_gone_and_an_error_is_told():
         assert caught.value.status.value == "launch_error"
         peer.enter([layout_of(torch.empty(SHAPE))])
         with pytest.raises(Failed, match="ValueError: no"):
-            peer.shoot(1, True)
+            peer.shoot(1, True, lambda: None)
 
 
 def test_reading_beyond_an_input_faults():
@@ -138,7 +138,8 @@ def test_reading_beyond_an_input_faults():
 
 def test_processor_time_of_another_process():
     with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
-                "        end = time.process_time() + 0.05\n        while time.process_time() < end: pass\n        return x * 2\n") as (peer, _):
+                "        end = time.process_time() + 0.05\n        while time.process_time() < end: pass\n"
+                "        return x * 2\n") as (peer, _):
         before = memory.processor_s(peer.pid)
         peer.ask("call", seed=1)
         assert memory.processor_s(peer.pid) - before >= 0.05

@@ -17,13 +17,13 @@ def test_a_separated_class_gives_both_sides_equal_room() -> None:
     own, lower = 2e-7, 2e-4
     admitted = typical(own, lower)
     assert admitted / own == pytest.approx(lower / admitted)
-    assert separation(Errors(admitted, 1.0), Errors(lower, 1.0)) == pytest.approx((lower / own) ** 0.5)
+    assert separation(Errors(admitted, 1.0), Errors(own, 1.0), Errors(lower, 1.0)) == pytest.approx((lower / own) ** 0.5)
 
 
 def test_a_class_that_is_not_separated_gives_the_honest_side_room() -> None:
     own = 1e-6
     assert typical(own, 0.9 * APART * own) == pytest.approx(MULTIPLE * own)
-    assert separation(Errors(typical(own, 2 * own), 1.0), Errors(2 * own, 1.0)) < 1
+    assert separation(Errors(typical(own, 2 * own), 1.0), Errors(own, 1.0), Errors(2 * own, 1.0)) < 1
 
 
 def test_floors_defaults_and_ceilings() -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 
+from dvk.harness.backends.cpp_sanitize import sanitizer_env
+
+__all__ = ["Cpp", "sanitizer_env"]
+
 
 class Cpp:
     """Kernels in C++ that the candidate compiles with g++, or with $CXX."""
