@@ -30,6 +30,11 @@ class Domain:
     indices: bool = False
     """Floating values become integers, and integers index."""
 
+    @property
+    def demanding(self) -> bool:
+        """Values must not be made larger than they are, not even by a rounding."""
+        return self.probabilities or self.indices
+
 
 class Watch(TorchDispatchMode):
     """Notes which demanding operators run."""

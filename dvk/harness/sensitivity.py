@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from dvk.harness.compare import TINY, Expected, ratios, real, targets
-from dvk.harness.tolerance import NONE, Class, Errors
+from dvk.harness.tolerance import NONE, Class, Errors, separation
 
 NUM_NOISES = 3
 FEW = 1e-3
@@ -127,9 +127,10 @@ def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
 
 
 def _typical(want: Expected, found: Sensitivity, precision: Class) -> float:
-    """Admitted for the typical element of an ill-conditioned output: what noise does to it, and more as long as the next
-    coarser class would need more."""
+    """Admitted for the typical element of an ill-conditioned output: more as long as the next coarser class would need more
+    still; and what noise does to it, where that class is not told apart anyway."""
     most = precision.ceiling.typical
     if want.lower.typical == want.lower.typical and want.lower.typical > 0:
         most = min(most, want.lower.typical / 3)
-    return max(want.admitted.typical, 3 * found.typical, min(MARGIN * found.typical, most))
+    admitted = max(want.admitted.typical, min(MARGIN * found.typical, most))
+    return admitted if separation(want.admitted, want.own, want.lower) > 1 else max(admitted, 3 * found.typical)

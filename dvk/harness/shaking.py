@@ -37,11 +37,16 @@ _EXACT = frozenset(
 
 
 class Shake(TorchDispatchMode):
-    """Run the body with every computed floating value off by up to one unit in its last place."""
+    """Run the body with every computed floating value off by up to one unit in its last place.
 
-    def __init__(self, seed: int):
+    Args:
+        seed: of the noise.
+        inward: only towards zero, by up to two units: a probability stays one, an index in its range.
+    """
+
+    def __init__(self, seed: int, inward: bool = False):
         super().__init__()
-        self._seed = seed
+        self._seed, self._inward = seed, inward
         self._generators: dict[torch.device, torch.Generator] = {}
 
     @classmethod
@@ -63,7 +68,7 @@ class Shake(TorchDispatchMode):
     def _disturb(self, tensor: torch.Tensor) -> None:
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
             return
-        tensor.mul_(_noise(tensor, self._generator(tensor.device)))
+        tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward))
 
     def _generator(self, device: torch.device) -> torch.Generator:
         """One a device, apart from the generators that the reference draws from."""
@@ -72,26 +77,27 @@ class Shake(TorchDispatchMode):
         return self._generators[device]
 
 
-def shaken(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+def shaken(tensor: torch.Tensor, seed: int, inward: bool = False) -> torch.Tensor:
     """A floating tensor with every value off by up to one unit in its last place; zeros stay."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
-    return (tensor * _noise(tensor, generator)).to(tensor.dtype)
+    return (tensor * _noise(tensor, generator, inward)).to(tensor.dtype)
 
 
-def coarsened(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+def coarsened(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
     """A floating tensor rounded to `bits` significant bits, exponents kept; other tensors as they are."""
     if tensor.is_complex():
-        return torch.view_as_complex(coarsened(torch.view_as_real(tensor.resolve_conj()), bits))
+        return torch.view_as_complex(coarsened(torch.view_as_real(tensor.resolve_conj()), bits, inward))
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     mantissa, exponent = torch.frexp(wide)
-    rounded = torch.ldexp(torch.round(mantissa * 2.0**bits) * 2.0**-bits, exponent)
+    scaled = mantissa * 2.0**bits
+    rounded = torch.ldexp((scaled.trunc() if inward else scaled.round()) * 2.0**-bits, exponent)
     return torch.where(wide.isfinite(), rounded, wide).to(tensor.dtype)
 
 
-def _noise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _noise(tensor: torch.Tensor, generator: torch.Generator, inward: bool) -> torch.Tensor:
     kind = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
     u = torch.rand(tensor.shape, dtype=kind, device=tensor.device, generator=generator)
     eps = torch.finfo(tensor.dtype).eps
-    return u.mul_(2 * eps).add_(1 - eps)
+    return u.mul_(2 * eps).add_(1 - (2 if inward else 1) * eps)

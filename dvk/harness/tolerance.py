@@ -27,7 +27,7 @@ rows of 1,024 to 32,768 showed on the integers; that is slow, but not wrong.
     fp64             1e-11  1e-10   1e-8            1e-10  1e-9    1e-7
     fp32             2e-6   8e-6    5e-5            2e-5   1e-4    1e-3
     tf32             4e-4   6e-4    1e-3            4e-3   5e-3    1e-2
-    half             eps/2  eps     4 eps           2 eps  4 eps   16 eps  eps of the coarser 16-bit type of the task:
+    half             .6 eps eps     4 eps           2 eps  4 eps   16 eps  eps of the coarser 16-bit type of the task:
                                                                            9.8e-4 (float16), 7.8e-3 (bfloat16)
 """
 
@@ -145,7 +145,7 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
         coarse = "bfloat16" if "bfloat16" in seen or not seen else "float16"
         eps = EPS[coarse]
         bits = 4 if coarse == "bfloat16" else 8
-        return Class(Errors(eps / 2, 2 * eps), Errors(eps, 4 * eps), Errors(4 * eps, 16 * eps), bits, 2.0**-23, True, 32 * eps)
+        return Class(Errors(0.6 * eps, 2 * eps), Errors(eps, 4 * eps), Errors(4 * eps, 16 * eps), bits, 2.0**-23, True, 32 * eps)
     rows = {
         "exact": (NONE, NONE, NONE, 0.0, 0.0),
         "fp64": (Errors(1e-11, 1e-10), Errors(1e-10, 1e-9), Errors(1e-8, 1e-7), 2.0**-52, 1e-6),

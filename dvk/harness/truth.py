@@ -106,10 +106,11 @@ class Reference:
         """The answer where inputs and weights, and `outputs` too if asked, have only `bits` significant bits."""
 
         def run() -> Any:
+            inward = self.domain(draw).demanding
             state = self.sets.state(draw.weights)
             self._current = None
             self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
-            args, kwargs = map_tensors(lambda t: coarsened(t, bits), (draw.args, draw.kwargs))
+            args, kwargs = map_tensors(lambda t: coarsened(t, bits, inward), (draw.args, draw.kwargs))
             result = call(self.model, args, kwargs, draw.seed, draw.backward)
             return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
 
@@ -122,15 +123,16 @@ class Reference:
         """The answer with rounding noise in inputs and in every operator's result."""
 
         def run() -> Any:
+            domain = self.domain(draw)
             self.use(draw.weights)
             loose = iter(draw.loose) if draw.loose is not None else None
 
             def noisy(tensor: torch.Tensor) -> torch.Tensor:
-                free = next(loose) if loose is not None else kind_of(tensor, self.domain(draw)) != "fixed"
-                return shaken(tensor, seed) if free else tensor
+                free = next(loose) if loose is not None else kind_of(tensor, domain) != "fixed"
+                return shaken(tensor, seed, domain.demanding) if free else tensor
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
-            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed))
+            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding))
 
         try:
             return self._attempt(run)
@@ -138,7 +140,7 @@ class Reference:
             put_buffers(self.model, self.initial(draw.weights))
 
     def domain(self, draw: Draw) -> Domain:
-        """What its operators ask of inputs; `draw` is a native one."""
+        """What its operators ask of inputs; the first `draw` this is called with is a native one."""
         if self._domain is None:
             watch = Watch()
             self.use(draw.weights)

@@ -119,9 +119,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--tier", default="search")
+    parser.add_argument("--settled", type=float, default=0.02)
     parser.add_argument("--contract", default="auto", choices=["auto", "module", "plan"])
     options = parser.parse_args()
-    config = Config()
+    config = Config.model_validate({"judge": {"settled": options.settled}})
     with tempfile.TemporaryDirectory() as folder:
 
         def load(number: int) -> Task:
