@@ -218,9 +218,10 @@ class Claim(Record):
     level: float = Field(0.95, description="Confidence of that interval: 0.99 at the first look, 0.96 at the last.")
     processes: tuple[float, ...] = Field(description="Median speedup of each fresh process, in the order measured.")
     control: Interval = Field(description="The reference against itself, by the same rules in the same processes (A/A).")
-    margin: float = Field(description="What the interval's lower end must exceed 1 by: max(1 %, 3 × the control's half-width).")
-    holds: bool = Field(description="The lower end exceeds 1 + margin, in every process the same sign, with a sane control.")
-    why: str = Field("", description="Why it does not hold, `void: …` when the control is not sane; empty when it holds.")
+    margin: float = Field(
+        description="What the interval's lower end must exceed 1 by: max(1 %, 3 × the control's half-width, 3 × what it is off).")
+    holds: bool = Field(description="The lower end exceeds 1 + margin, with the same sign in every process.")
+    why: str = Field("", description="Why it does not hold; empty when it does.")
 
 
 class Timing(Record):

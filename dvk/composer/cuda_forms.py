@@ -11,9 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dvk.composer import cuda_kept
 from dvk.composer.cuda_math import REGISTER
 from dvk.composer.cuda_write import Function, Writer, combined, identity, operation
 from dvk.composer.kernel import Instr, Kernel
+from dvk.composer.triton_online import Pair, SoftmaxPair, VariancePair, online_pair
 
 WARP = 32
 Schedule = Mapping[str, Any]
@@ -56,7 +58,8 @@ class Rows:
         self.across = kernel.family == "column"
         self.reduced = [v for v in kernel.reduced if v.size > 1]
         self.length = math.prod(v.size for v in self.reduced)
-        self.writer = Writer(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased)
+        pair = online_pair(kernel) if schedule.get("online") else None
+        self.writer = Writer(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair)
         self.vector = self.writer.vector
         self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
         """The last block has threads without a row; they compute the last row once more and store nothing."""
@@ -94,6 +97,8 @@ class Rows:
         reduces, stores = w.reduces(stage), w.element_stores(stage)
         for r in reduces:
             w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
+            if isinstance(w.pair, VariancePair) and r is w.pair.first:
+                w.put(f"float n{r.id} = 0.0f;")
         stride = self.lanes * self.vector
         first = f"t * {self.vector}" if self.vector > 1 else "t"
         opened = 1
@@ -118,10 +123,16 @@ class Rows:
             w.close()
         w.done |= w.kept & {i.id for i in needed}
 
-    def gather(self, reduces: list[Instr]) -> None:
-        """From each thread's `r…` to the row's `v…` in all its threads."""
+    def gather(self, reduces: list[Instr], length: str = "") -> None:
+        """From each thread's `r…` to the row's `v…` in all its threads.
+
+        Args:
+            length: elements behind all of them, where a pair of reductions has just been accumulated.
+        """
         w = self.writer
         for r in reduces:
+            if length and w.pair is not None:
+                self._align(r, length)
             kind, op = REGISTER[r.type], operation(r)
             if self.lanes == 1:
                 text = f"r{r.id}"
@@ -134,6 +145,17 @@ class Rows:
                 w.put(f"__shared__ {kind} c{r.id}[{self.lanes // WARP}];")
                 text = f"dvk_block<{op}, {self.lanes // WARP}>(r{r.id}, c{r.id})"
             w.put(f"const {kind} v{r.id} = {text};")
+
+    def _align(self, reduce: Instr, length: str) -> None:
+        """Make what a thread holds of a pair such that adding it up gives the row's."""
+        pair = self.writer.pair
+        assert pair is not None
+        first, second = f"r{pair.first.id}", f"r{pair.second.id}"
+        if reduce is pair.second:
+            self.writer.put(f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length)};")
+        elif reduce is pair.first and isinstance(pair, VariancePair):
+            # A thread's mean becomes its sum, which is kept beside it: the squares need both.
+            self.writer.put(f"{first} *= n{pair.first.id};")
 
     def row_values(self, stage: int, done: set[int]) -> None:
         """Values computed once a row as soon as the reductions up to `stage` are known."""
@@ -169,15 +191,15 @@ def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> Function:
     count = 0
     if schedule["kind"] == "persistent":
         count = -(-rows.length // (rows.lanes * rows.vector))
-        w.plan_kept(count * rows.vector)
-        w.declare_kept(count)
+        w.kept = cuda_kept.choose(w, count * rows.vector)
+        cuda_kept.declare(w, count)
     done: set[int] = set()
     for stage in range(kernel.num_stages):
         rows.row_values(stage, done)
         reduces = w.reduces(stage)
         if reduces or w.element_stores(stage):
             rows.sweep(stage, count)
-            rows.gather(reduces)
+            rows.gather(reduces, f"{rows.length}.0f")
     rows.row_stores([s for s in kernel.stores if kernel.is_row_store(s)])
     return w.function(kernel.name, rows.blocks, rows.threads)
 
@@ -217,6 +239,7 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
     rows = Rows(kernel, schedule, aliased, pieces if stage is not None else 1)
     w = rows.writer
     rows.place()
+    share = rows.vector * -(-rows.length // (rows.vector * pieces))
     used: set[str] = set()
     targets = (w.targets(stage) if stage is not None else []) + [s.value for s in stores]
     wanted = _behind(kernel, targets)
@@ -229,16 +252,20 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
             kind, start = slots[r.id]
             used.add(kind)
             cell = f"part_{kind}[{start} + n * {kernel.num_rows} + x]"
+            if w.pair is not None and r is w.pair.second:
+                first = f"part_float32[{slots[w.pair.first.id][1]} + n * {kernel.num_rows} + x]"
+                cell = aligned(w.pair, cell, first, f"(float)min({share}, {rows.length} - n * {share})", f"{rows.length}.0f")
             w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
             w.put(f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};")
-        rows.gather(reduces)
+            if w.pair is not None and r is w.pair.first:
+                rows.gather([r])
+        rows.gather([r for r in reduces if w.pair is None or r is not w.pair.first])
         done |= {r.id for r in reduces}
     if stage is not None:
-        share = rows.vector * -(-rows.length // (rows.vector * pieces))
         w.put(f"const {w.index} from = ({w.index})piece * {share}, upto = min(from + {share}, ({w.index}){rows.length});")
         rows.sweep(stage, 0, "from", "upto")
         reduces = w.reduces(stage)
-        rows.gather(reduces)
+        rows.gather(reduces, "(float)(upto - from)")
         conditions = ["t == 0"] * (rows.lanes > 1) + ["live"] * rows.partial
         for r in reduces:
             kind, start = slots[r.id]
@@ -248,6 +275,19 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
     rows.row_stores(stores)
     extra = [(f"part_{kind}", REGISTER[kind]) for kind in sorted(used)]
     return w.function(name, rows.blocks * rows.pieces, rows.threads, extra)
+
+
+def aligned(pair: Pair, second: str, first: str, count: str, length: str) -> str:
+    """A part's second result of a pair, relative to the row's first one: such that adding up the parts gives the row's.
+
+    Args:
+        second, first: the part's own results.
+        count: elements behind the part.
+        length: elements behind the row.
+    """
+    if isinstance(pair, SoftmaxPair):
+        return f"{second} * expf({first} - dvk_shift(v{pair.first.id}))"
+    return f"dvk_around({second}, {first}, {count}, v{pair.first.id} / {length})"
 
 
 def _behind(kernel: Kernel, targets: list[int]) -> set[int]:

@@ -85,6 +85,27 @@ struct dvk_min {
 #endif
 };
 
+// One more element of a row whose maximum and sum of exp(x - maximum) are made in one pass. A thread that has seen nothing but
+// -inf would compute -inf - (-inf).
+DVK float dvk_shift(float top) { return top == -__int_as_float(0x7f800000) ? 0.0f : top; }
+DVK void dvk_softmax_step(float& top, float& total, float x) {
+  const float peak = dvk_max::of(top, x), shift = dvk_shift(peak);
+  total = total * expf(top - shift) + expf(x - shift);
+  top = peak;
+}
+// One more element of a row whose mean and sum of squares around it are made in one pass (Welford).
+DVK void dvk_variance_step(float& count, float& mean, float& squares, float x) {
+  count += 1.0f;
+  const float gap = x - mean, step = __fdividef(gap, count);
+  mean += step;
+  squares += gap * (gap - step);
+}
+// Squares around the mean of a whole from those around the mean of a part (Chan): `sum` over the part's `count` elements.
+DVK float dvk_around(float squares, float sum, float count, float mean) {
+  const float gap = count > 0.0f ? sum / count - mean : 0.0f;
+  return squares + count * gap * gap;
+}
+
 // The same value in every one of LANES neighbouring threads of a warp.
 template <class Op, int LANES, class T> DVK T dvk_warp(T x) {
 #pragma unroll

@@ -6,7 +6,8 @@ Kinds and their keys:
   looped      the same, each pass reads memory (or a cache) again
   split       the same for each of `splits` pieces of a row; one launch a pass, partial results in between
 Every schedule has `vector`: neighbouring elements a thread takes at once. Reductions across memory (family `column`)
-take one element at a time. Numbers are for a GPU of about 132 SMs; measurement decides.
+take one element at a time. `online` on the last two makes dependent reductions in one pass (see `triton_online`).
+Numbers are for a GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dvk.composer.affine import Var
 from dvk.composer.cuda_forms import WARP
 from dvk.composer.kernel import Kernel
 from dvk.composer.prims import BYTES
+from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import power
 
 NUM_SMS = 132
@@ -39,6 +41,10 @@ def default_schedule(kernel: Kernel) -> dict[str, Any]:
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     found = {"pointwise": _pointwise, "row": _row, "column": _column}[kernel.family](kernel)
+    if kernel.reduced and online_pair(kernel) is not None:
+        # A pass less over memory is worth more than what its arithmetic costs; the plain form stays an alternative.
+        repeated = [({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found]
+        found = [option for pair in repeated for option in pair]
     unique: list[dict[str, Any]] = []
     for option in found:
         if option not in unique:

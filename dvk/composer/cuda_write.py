@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cuda_math import FLOAT, REGISTER, STORAGE, cast, expression, literal, stored
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
-from dvk.composer.prims import BYTES
+from dvk.composer.triton_online import Pair, SoftmaxPair
 from dvk.composer.triton_tile import needs_int64
-
-COSTLY = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sigmoid"}
-"""Scalar functions of ten and more instructions."""
-KEPT_REGISTERS = 64
-"""32-bit registers of a thread that values kept between passes may take: with 1024 threads there are 64 in all."""
-KEPT_COSTLY = 32
-"""The same where results of costly functions are kept as well as what was loaded."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +38,11 @@ class Writer:
         lane: the variable that vectors run along; None for one element at a time.
         vector: elements of a vector; divides the lane's extent.
         aliased: names of pointers whose memory another pointer shares.
+        pair: two dependent reductions to make in one pass.
     """
 
-    def __init__(self, kernel: Kernel, lane: Var | None, vector: int, aliased: Iterable[str] = ()):
+    def __init__(self, kernel: Kernel, lane: Var | None, vector: int, aliased: Iterable[str] = (), pair: Pair | None = None):
+        self.pair = pair
         self.k, self.lane, self.vector = kernel, lane, vector if lane is not None else 1
         self.aliased = frozenset(aliased)
         self.wide = needs_int64(kernel)
@@ -231,7 +226,7 @@ class Writer:
             elif instr.id not in self.done:
                 self.put(f"{self.name(instr.id)} = {self.value(instr)};")
         for reduce in reduces:
-            self.put(f"r{reduce.id} = {combined(reduce, f'r{reduce.id}', self.arg(reduce.args[0], reduce.type))};")
+            self._accumulate(reduce)
         for store in stores:
             if store in packs:
                 text = stored(self._converted(store), self.k.outputs[store.buffer].dtype)
@@ -244,17 +239,35 @@ class Writer:
             self.params.add(f"o{store.buffer}")
             self.put(f"{self.guard}dvk_store(o{store.buffer} + {self.offset(store.offset)}, w{store.buffer});")
 
+    def _accumulate(self, reduce: Instr) -> None:
+        """Take one more element into a thread's partial result."""
+        if self.pair is not None and reduce is self.pair.second:
+            return
+        value = self.arg(reduce.args[0], reduce.type)
+        if self.pair is None or reduce is not self.pair.first:
+            self.put(f"r{reduce.id} = {combined(reduce, f'r{reduce.id}', value)};")
+            return
+        step = "dvk_softmax_step" if isinstance(self.pair, SoftmaxPair) else "dvk_variance_step"
+        counted = "" if isinstance(self.pair, SoftmaxPair) else f"n{reduce.id}, "
+        self.put(f"{step}({counted}r{reduce.id}, r{self.pair.second.id}, {value});")
+
     # -------------------------------------------------------------- passes over a row
 
     def targets(self, stage: int) -> list[int]:
         """Element-level values that the pass of a stage is made for."""
         k = self.k
-        operands = [a.id for r in self.reduces(stage) for a in r.args if isinstance(a, Ref)]
+        follower = self.pair.second if self.pair is not None else None
+        operands = [a.id for r in self.reduces(stage) if r is not follower for a in r.args if isinstance(a, Ref)]
         return [t for t in [*operands, *(s.value for s in self.element_stores(stage))] if not k.is_row_value(k.instrs[t])]
 
     def reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of a stage accumulates."""
-        return [i for i in self.k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self.is_constant(i)]
+        found = []
+        for instr in self.k.instrs:
+            if instr.op.startswith("reduce_") and not self.is_constant(instr):
+                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
+                found += [instr] if leader.stage == stage + 1 else []
+        return found
 
     def is_constant(self, reduce: Instr) -> bool:
         """The operand is the same in the whole row."""
@@ -286,45 +299,6 @@ class Writer:
             if instr.id not in self.done:
                 pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]
-
-    def plan_kept(self, elements: int) -> None:
-        """Choose what stays in registers between passes; a thread has `elements` of a row."""
-        for costly, limit in ((COSTLY, KEPT_COSTLY), (set[str](), KEPT_REGISTERS)):
-            kept = self._repeated(costly)
-            if sum(self._registers(i) for i in kept) * elements <= limit:
-                self.kept = {i.id for i in kept}
-                return
-
-    def _repeated(self, costly: set[str]) -> list[Instr]:
-        """Loads, and results of `costly` functions, that more than one pass needs."""
-        k, seen, kept = self.k, set[int](), set[int]()
-        for stage in range(k.num_stages):
-            pending, here = self.targets(stage), set[int]()
-            while pending:
-                instr = k.instrs[pending.pop()]
-                if instr.id in here or k.is_row_value(instr):
-                    continue
-                here.add(instr.id)
-                if instr.id in seen and self.varies(instr) and (instr.op == "load" or instr.op in costly):
-                    kept.add(instr.id)
-                else:
-                    pending.extend(a.id for a in instr.args if isinstance(a, Ref))
-            seen |= here
-        return [i for i in k.instrs if i.id in kept]
-
-    def _registers(self, instr: Instr) -> float:
-        kind = self.k.inputs[instr.buffer].dtype if instr.op == "load" else instr.type
-        return max(BYTES[kind], 2) / 4
-
-    def declare_kept(self, count: int) -> None:
-        """Room for the kept values of `count` vectors."""
-        for id_ in sorted(self.kept):
-            instr = self.k.instrs[id_]
-            if instr.op == "load":
-                storage = STORAGE[self.k.inputs[instr.buffer].dtype]
-                self.put(f"dvk_pack<{storage}, {self.vector}> s{id_}[{count}];")
-            else:
-                self.put(f"{REGISTER[instr.type]} s{id_}[{count}][{self.vector}];")
 
 
 def identity(reduce: Instr) -> str:

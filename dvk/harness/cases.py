@@ -10,6 +10,11 @@ A family is for finding wrong arithmetic, never for refusing a kernel over input
 give it. It is left out, and the reason kept in `skipped`, where the reference raises, leaves its domain,
 is itself worse than its class, or jumps at many elements; before that it is tried with inputs that are
 never negative kept as they are, and with the weights as constructed.
+
+Honest programs refused: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations
+(float64, other summation order, quick exponentials, rounding noise) of 118 modules of all kinds. In the
+first version five were: single accumulators over equal terms, the norm of constant rows, outputs that
+cancel to nothing; `Sums` and `sensitivity` are what that led to.
 """
 
 from __future__ import annotations
@@ -22,15 +27,16 @@ from typing import Any
 import torch
 
 from dvk.errors import TaskError
-from dvk.harness import compare, health, sensitivity
+from dvk.harness import health, sensitivity
+from dvk.harness.agreement import buffers_agree, outputs_agree
 from dvk.harness.calibration import Calibration
 from dvk.harness.calls import Buffers, NotDifferentiable
 from dvk.harness.case import Case, Outcome, num_bytes
-from dvk.harness.compare import Difference, Expected, same_bits
+from dvk.harness.compare import Expected
 from dvk.harness.families import NATIVE, TIES, derive, kind_of, zero_mean_already
 from dvk.harness.keys import Key, plan, reduced
 from dvk.harness.sensitivity import FEW, Sensitivity
-from dvk.harness.tolerance import NONE, UNKNOWN, Class, Errors, class_of
+from dvk.harness.tolerance import Class, class_of
 from dvk.harness.truth import Answer, Draw, Reference
 from dvk.harness.weights import INTEGERS, WeightSets
 from dvk.records import ShapeVariant
@@ -69,6 +75,7 @@ class Cases:
         self.reference = Reference(built.model, self.sets, twin=not task.stochastic and task.precision != "exact")
         self._calibration = Calibration(self.reference, self.precision, task.device)
         self._seed = seed
+        self._backward = bool(self.keys) and self.keys[0].backward
         self._small = reduced(task)
         self._pools: dict[int, Call] = {}
         self._kept: dict[Key, Case | None] = {}
@@ -130,6 +137,12 @@ class Cases:
                 break
         return len(self._stock)
 
+    @property
+    def separation(self) -> float:
+        """How many times what is admitted a kernel in the next coarser format errs, on the inputs that tell best of those
+        made so far; above 1 the precision class is held."""
+        return self._best[self._backward].separation if self._backward in self._best else 0.0
+
     @cached_property
     def findings(self) -> tuple[str, ...]:
         """What is degenerate about the problem (`health`)."""
@@ -142,53 +155,12 @@ class Cases:
     # ------------------------------------------------------------ comparing
 
     def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
-        """A candidate's result by `calls.describe` against a case: its outside, then every element.
-
-        An element that is off is excused only where any correct program may be (`sensitivity`).
-        """
-        tolerance = case.tolerance
-        difference = compare.structure(leaves, spec_text, case.expected, case.spec_text)
-        if difference is not None:
-            return Outcome(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
-        worst = NONE
-        for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            errors, difference = compare.values(leaf, want)
-            if difference is not None:
-                left = self._excused(case, number, leaf, difference)
-                if left is None:
-                    return Outcome(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
-                errors, tolerance = left, max(tolerance, left.worst)
-            if errors.worst > worst.worst:
-                worst = errors
-        return Outcome(None, worst, tolerance)
+        """A candidate's result by `calls.describe` against a case."""
+        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
 
     def check_buffers(self, case: Case, got: Buffers) -> Outcome:
-        """Running statistics are part of what a module in train mode computes; `got`: the candidate's buffers after the call."""
-        ceiling = self.precision.ceiling
-        before = self.initial(case.key.weights)
-        for name, want in case.buffers.items():
-            mine = got.get(name)
-            if mine is None:
-                if not same_bits(want, before[name]):
-                    return Outcome(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
-                continue
-            if same_bits(mine, want):
-                continue
-            if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
-                return Outcome(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
-            scale, rms, finite = compare.scales(want)
-            errors, difference = compare.values(mine, Expected(name, want, None, scale, rms, ceiling, finite=finite))
-            if difference is not None:
-                text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
-                return Outcome(text, errors, ceiling.worst)
-        return Outcome(None)
-
-    def _excused(self, case: Case, number: int, leaf: torch.Tensor, difference: Difference) -> Errors | None:
-        if difference.error != difference.error:
-            return None
-        return sensitivity.excused(leaf, case.expected[number], self._sensitivity(case)[number], self.precision, case.key.family in TIES)
+        """The candidate's buffers after the call."""
+        return buffers_agree(case, got, self.initial(case.key.weights), self.precision)
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:

@@ -1,10 +1,11 @@
 """When a speedup may be claimed: the rule over several fresh sets of processes, and what it takes to decide. Pure.
 
 A claim holds when the lower end of the t-interval over per-process medians exceeds 1 + margin, every
-process saw the same sign, and the control is sane. The margin is 1 % or three half-widths of the
-control (the reference against itself, A/A), whichever is more: what the protocol cannot tell from
-nothing is not claimed. The data are looked at twice at most, after 5 processes and, when undecided, after 10, and the
-5 % of error is split 1 : 4 between the looks, so that looking twice does not make luck likelier.
+process saw the same sign.
+The margin is 1 %, three half-widths of the control (the reference against itself, A/A) or three times what the
+control is off, whichever is most: what the protocol cannot tell from nothing is not claimed, while a large gain can
+be claimed on an unsteady machine. The data are looked at twice at most, after 5 processes and, when undecided, after
+10, and the 5 % of error is split 1 : 4 between the looks, so that looking twice does not make luck likelier.
 
 Simulated (4,000 each, test_claims has a shorter one): with 0.3, 0.6 and 1 % between processes an A/A pair was never
 claimed; a true 3 % in 100, 99.9 and 61 % of the trials; a true 1 %, the worst case, in 1.6, 0.5 and 0.2 %.
@@ -25,8 +26,6 @@ FIRST_ALPHA, LAST_ALPHA = 0.01, 0.04
 LEAST_MARGIN = 0.01
 """Below 1 % two builds of the same kernel differ."""
 CONTROL_WIDTHS = 3.0
-SANE_CONTROL = 0.01
-"""A reference that differs from itself by more voids what was measured beside it."""
 
 
 def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
@@ -45,13 +44,10 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
     found = process_interval(speedups, level)
     control = process_interval(controls)
     half = (math.log(control.hi) - math.log(control.lo)) / 2
-    margin = max(LEAST_MARGIN, CONTROL_WIDTHS * math.expm1(half))
-    aside = abs(control.value - 1)
+    margin = max(LEAST_MARGIN, CONTROL_WIDTHS * math.expm1(half), CONTROL_WIDTHS * abs(control.value - 1))
     why = ""
     if len(speedups) < FIRST_LOOK:
         why = f"too few processes: {len(speedups)} of {FIRST_LOOK}"
-    elif aside > SANE_CONTROL:
-        why = f"void: the reference differs from itself by {aside:.1%}, more than {SANE_CONTROL:.0%}"
     elif not found.lo > 1 + margin:
         why = f"no difference shown: the lower end {found.lo:.3f} does not exceed {1 + margin:.3f}"
     elif min(speedups) <= 1:

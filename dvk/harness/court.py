@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 from dvk import machine
@@ -89,14 +88,13 @@ class Court:
     def __enter__(self) -> Court:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """End all processes."""
-        for session in self._arms.values():
-            session.close()
-        self._arms.clear()
+        while self._arms:
+            self._arms.popitem()[1].close()
         if self._referee is not None:
             self._referee.close()
             self._referee, self._open = None, False
@@ -107,7 +105,7 @@ class Court:
             self.close()
         self._end_arms()
         self.task, self.broken, self._open = task, None, False
-        self._left_out = set()
+        self._left_out, self._alone_ms = set(), None
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
@@ -228,7 +226,6 @@ class Court:
     def _end_arms(self) -> None:
         for name in [name for name in self._arms if name != "player"]:
             self._arms.pop(name).close()
-        self._alone_ms = None
 
     def _plannable(self, candidate: Candidate) -> bool:
         if self.contract == "module" or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
@@ -251,6 +248,10 @@ class Court:
             return Measured({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
         if "player" not in self._arms:
             self._add_arm("player", deadline)
+        if "player" not in self._arms:
+            error = "no process could be started to replay its launches"
+            failed = Measured({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
+            return None if self.contract == "auto" else failed
         self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
         answer = self._await("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
         if isinstance(answer, Death):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from array import array
 from typing import Any
 
 from dvk.sandbox.wire import Frames, Garbled, encode
@@ -40,7 +41,10 @@ class Link:
         """
         data = encode(value)
         try:
-            sent = socket.send_fds(self._socket, [data], list(descriptors), socket.MSG_NOSIGNAL) if descriptors else 0
+            sent = 0
+            if descriptors:  # not socket.send_fds, which ignores its flags
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
+                sent = self._socket.sendmsg([data], [rights], socket.MSG_NOSIGNAL)
             self._socket.sendall(data[sent:], socket.MSG_NOSIGNAL)
         except OSError:
             raise Gone from None

@@ -13,9 +13,16 @@ that an honest kernel and an impostor have equally much room; else `MULTIPLE`·o
 separated on those inputs (`separation`). Floors leave room for another order of summation and for
 approximated exponentials, ceilings hold where the reference itself is bad.
 
-Measured on the CPU, fp32 class, zero-mean inputs, K = 256 … 16384 (tests/harness/test_compare.py):
+Measured on the CPU, fp32 class, typical errors of zero-mean draws (tests/harness/test_compare.py):
 
-    matmul 128×K×128         own 2e-7 / 2e-6    TF32 2e-4 / 1.5e-3    admitted 6e-6 / 5e-5   (typical / worst)
+                                     own         TF32 inputs   admitted    nearest honest (one accumulator, quick exp)
+    matmul 64×K×64, K = 256 … 16384  1.4–2.4e-7  1.9e-4        5.2–6.7e-6  0.4 of it
+    convolution 3×3, 3 … 128 inputs  0.5–1.4e-7  1.8–2.0e-4    3.0–5.2e-6  0.05
+    softmax of 64 … 32768            2.5–7.3e-8  9.5e-5        2.0–7.2e-6  0.4
+    layer norm of 64 … 8192          2.5e-8      8.9e-5        2.0–3.6e-6  0.1
+
+Inputs rounded to TF32, float16 or bfloat16, float16 or bfloat16 outputs and float16 accumulators are all
+refused, by thirteen times the admitted error and more; on positive inputs alone TF32 passes from K = 16384.
 
 A wider threshold for half precision than √ would gain nothing: what a kernel stores in 16 bits has the
 reference's own error to within a few percent. Long sums widen the floors (`Sums`): n float32 values

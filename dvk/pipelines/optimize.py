@@ -176,7 +176,8 @@ class Session:
 
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
-        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search"]
+        # What did not even look faster in the search is not worth minutes of confirming.
+        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and speedup(t) > 1]
         ranked = sorted(timed, key=lambda t: -speedup(t))[:NUM_CONFIRMED]
         baselines = [b for b in self.request.baselines if b != "eager"]
         best: Turn | None = None

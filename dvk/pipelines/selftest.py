@@ -5,7 +5,8 @@
 An attack is caught when its verdict is what its file demands: not ok (`refused`), or at least no
 faster than the reference by more than `FLATTERED` (`unflattered`: a cheat that fails leaves honest,
 slow work), or the problem is called degenerate (`reported`); and nothing of it is left on the
-machine. Evil and honest candidates of one reference follow each other in one court, so that an attack on the
+machine. What seems flattered is timed again for longer, which alone counts: on a busy machine seven
+pairs flatter honest work as well. Evil and honest candidates of one reference follow each other in one court, so that an attack on the
 next candidate shows as an honest one rejected.
 
 The files: `tests/kernels/evil/ID_slug.py` and `tests/kernels/honest/`, each with a line
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,10 @@ from dvk.resources import resource
 
 FLATTERED = 1.10
 """What an interval's lower end may say of work that is no faster than the reference: two noisy cores say that much."""
+
+PATIENT_S = 4.0
+"""Measuring time of a second look; at most `PATIENT_PAIRS` pairs."""
+PATIENT_PAIRS = 100
 
 MEMORY_BYTES = {"cpu": 4 << 30, "cuda": 24 << 30}
 NUM_PROCESSES = 300
@@ -74,6 +79,11 @@ class Case:
         """`evil/D06_patch_time`."""
         return f"{self.kind}/{self.path.stem}"
 
+    @property
+    def called(self) -> set[str]:
+        """What it can be chosen by."""
+        return {self.id[0].lower(), self.id.lower(), self.name.lower()}
+
     @cached_property
     def source(self) -> str:
         """The candidate."""
@@ -102,7 +112,13 @@ class Outcome:
             return True
         if expect == "reported":
             return bool(v.health)
-        return expect == "unflattered" and not (v.timing is not None and v.timing.speedup.lo > FLATTERED)
+        return expect == "unflattered" and not self.flattered
+
+    @property
+    def flattered(self) -> bool:
+        """The verdict says faster than the reference of what is not."""
+        timing = self.verdict.timing
+        return self.case.expect == "unflattered" and timing is not None and timing.speedup.lo > FLATTERED
 
     def __str__(self) -> str:
         v = self.verdict
@@ -124,18 +140,18 @@ def cases(only: str | None = None) -> list[Case]:
     """The red team's files, an attack before its twin, by reference.
 
     Args:
-        only: classes or rows, with commas: `A,D05`; of the honest files those of the same rows.
+        only: classes, rows or files, with commas: `A,D05,evil/G04_exit_in_call`; of the honest files those of the same rows.
 
     Raises:
         UsageError: nothing is called so.
         ValueError: a file without a proper case line: ours to mend.
     """
-    wanted = [part.strip().upper() for part in (only or "").split(",") if part.strip()]
+    wanted = [part.strip().lower() for part in (only or "").split(",") if part.strip()]
     folder = resource("kernels")
     found = [read(path, kind) for kind in ("evil", "honest") for path in sorted((folder / kind).glob("*.py"))]
-    chosen = [case for case in found if not wanted or case.id in wanted or case.id[0] in wanted]
-    if missing := [name for name in wanted if name not in {case.id for case in found} | {case.id[0] for case in found}]:
-        raise UsageError(f"no attack is called `{missing[0]}`", f"name classes ({', '.join(CLASSES)}) or rows such as D05")
+    chosen = [case for case in found if not wanted or case.called & set(wanted)]
+    if missing := set(wanted) - {name for case in found for name in case.called}:
+        raise UsageError(f"no attack is called `{sorted(missing)[0]}`", f"name classes ({', '.join(CLASSES)}) or rows such as D05")
     return sorted(chosen, key=lambda case: (case.reference, case.id, case.kind))
 
 
@@ -179,30 +195,20 @@ def selftest(
     """
     placed = [(case, _place(case, device)) for case in cases(only)]
     runnable = [(case, place) for case, place in placed if place is not None]
-    loaded: dict[tuple[str, Device], Task] = {}
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
     with leftovers.watched() as watch:
-        for group in _groups(runnable):
-            first, place = group[0]
-            cautious = _cautious(config, place)
-            for case, _ in group:
-                if (case.reference, place) not in loaded:
-                    path = resource("kernels", "tasks", f"{case.reference}.py")
-                    loaded[case.reference, place] = tasks.load(str(path), device=place, limits=cautious.limits)
-            jobs = [
-                (loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name))
-                for case, _ in group
-            ]
-            pool = Pool(min(workers or machine.num_cores(), len(jobs)), cautious)
-            judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
-            for position, verdict in judged:
-                outcomes.append(Outcome(group[position][0], place, verdict))
-                if progress is not None:
-                    progress(len(outcomes), len(runnable), outcomes[-1])
+        for outcome in _judged(runnable, config, workers):
+            outcomes[outcome.case.name] = outcome
+            if progress is not None:
+                progress(len(outcomes), len(runnable), outcome)
+        again = [(case, place) for case, place in runnable if outcomes[case.name].flattered]
+        for outcome in _judged(again, _patient(config), 1):
+            outcomes[outcome.case.name] = outcome
         traces = watch.found({case.id for case, _ in runnable if case.kind == "evil"})
-    outcomes = [replace(o, trace=traces.get(o.case.id, "")) if o.case.kind == "evil" else o for o in outcomes]
-    order = {case.name: number for number, (case, _) in enumerate(placed)}
-    return sorted(outcomes, key=lambda o: order[o.case.name]), [case.name for case, place in placed if place is None]
+    for name, outcome in outcomes.items():
+        if outcome.case.kind == "evil" and outcome.case.id in traces:
+            outcomes[name] = replace(outcome, trace=traces[outcome.case.id])
+    return [outcomes[case.name] for case, _ in runnable], [case.name for case, place in placed if place is None]
 
 
 def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
@@ -222,6 +228,26 @@ def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def _judged(placed: Sequence[tuple[Case, Device]], config: Config, workers: int | None) -> Iterator[Outcome]:
+    """Outcomes as they come."""
+    loaded: dict[tuple[str, Device], Task] = {}
+    for group in _groups(placed):
+        first, place = group[0]
+        cautious = _cautious(config, place)
+        for case, _ in group:
+            if (case.reference, place) not in loaded:
+                path = resource("kernels", "tasks", f"{case.reference}.py")
+                loaded[case.reference, place] = tasks.load(str(path), device=place, limits=cautious.limits)
+        jobs = [
+            (loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name))
+            for case, _ in group
+        ]
+        pool = Pool(min(workers or machine.num_cores(), len(jobs)), cautious)
+        judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
+        for position, verdict in judged:
+            yield Outcome(group[position][0], place, verdict)
+
+
 def _place(case: Case, device: Device | None) -> Device | None:
     """Where a case is judged; None where this machine, or what was asked, does not suit it."""
     here: Iterable[Device] = [device] if device is not None else [backends.default_device(), "cpu"]
@@ -236,6 +262,12 @@ def _groups(placed: Sequence[tuple[Case, Device]]) -> list[list[tuple[Case, Devi
     for case, place in placed:
         groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append((case, place))
     return list(groups.values())
+
+
+def _patient(config: Config) -> Config:
+    judge = config.judge
+    longer = {"search_s": max(PATIENT_S, judge.search_s), "search_pairs": max(PATIENT_PAIRS, judge.search_pairs)}
+    return config.model_copy(update={"judge": judge.model_copy(update=longer)})
 
 
 def _cautious(config: Config, device: Device) -> Config:

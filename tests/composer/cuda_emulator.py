@@ -112,6 +112,7 @@ static float __uint_as_float(unsigned x) { return bits<float>(x); }
 static float __int_as_float(int x) { return bits<float>(x); }
 static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
 static double __longlong_as_double(long long x) { return bits<double>(x); }
+static float __fdividef(float x, float y) { return x / y; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static double rsqrt(double x) { return 1.0 / sqrt(x); }
 """

@@ -175,6 +175,14 @@ def test_a_row_is_read_once_where_it_fits_in_registers() -> None:
     assert looped.count("dvk_load<4>(a0") == 3
 
 
+def test_variance_and_softmax_of_a_long_row_read_it_once_for_both_reductions() -> None:
+    for function, reads in ((lambda x: torch.var(x, 1), 1), (lambda x: torch.softmax(x, 1), 2)):
+        kernel = kernel_of(function, meta(512, 1 << 17))
+        online = next(s for s in cuda.schedules(kernel) if s.get("online"))
+        assert online["kind"] == "looped" and cuda.render(kernel, online).count("dvk_load<4>(a0") == reads
+        assert cuda.render(kernel, {**online, "online": False}).count("dvk_load<4>(a0") == reads + 1
+
+
 def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
     assert "long long" not in default_text(kernel_of(lambda x: x + 1, meta(1 << 20)))
     for function in (lambda x: x + 1, lambda x: torch.softmax(x, -1), lambda x: x.sum(0), lambda x: x.sum()):

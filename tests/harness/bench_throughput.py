@@ -172,7 +172,7 @@ def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], ends: l
                 f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f}, "
                 f"median {spread[len(spread) // 2]:.3f}, max {spread[-1]:.3f}"
             )
-        print(*{(v.error or "")[:300] for v in verdicts if v.error}, sep="\n")
+        print(*{f"{(v.error or '')[:300]} | {v.log[-300:]}" for v in verdicts if v.error}, sep="\n")
 
 
 if __name__ == "__main__":

@@ -29,11 +29,13 @@ def model(forward: str, inputs: str, init: str = "pass", arguments: str = "x") -
     )
 
 
-def task_of(source: str, precision: str = "fp32", variants: Sequence[ShapeVariant] = (), stochastic: bool = False) -> Task:
+def task_of(
+    source: str, precision: str = "fp32", variants: Sequence[ShapeVariant] = (), stochastic: bool = False, device: str = "cpu"
+) -> Task:
     """The task of a reference file, as examining it would describe it."""
     draft = Task.model_validate({
         "id": "t", "name": "t", "source": source, "entry": "Model", "kind": "module", "precision": precision,
-        "shape_variants": tuple(variants), "stochastic": stochastic,
+        "shape_variants": tuple(variants), "stochastic": stochastic, "device": device,
     })  # fmt: skip
     built = build(draft)
     args, kwargs = built.inputs(0)

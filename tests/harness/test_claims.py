@@ -55,11 +55,9 @@ def test_an_unsteady_control_widens_the_margin() -> None:
     assert found.holds and not claim([1.025] * 5, [1.0, 1.01, 0.99, 1.005, 0.995]).holds
 
 
-def test_a_control_that_is_off_voids_all() -> None:
-    found = claim([2.0] * 5, [1.02] * 5)
-    assert not found.holds and found.why.startswith("void") and "2.0%" in found.why
-    assert undecided(found)  # the next five may show that it was the first five's mood
-    assert not undecided(claim([2.0] * 10, [1.02] * 10))
+def test_a_control_that_is_off_widens_the_margin() -> None:
+    assert claim([2.0] * 5, [1.02] * 5).margin == pytest.approx(0.06)
+    assert claim([2.0] * 5, [1.02] * 5).holds and not claim([1.05] * 5, [0.98] * 5).holds
 
 
 def test_processes_that_disagree_end_it() -> None:

@@ -75,17 +75,32 @@ def test_the_toolbox_compiles_slim_and_keeps_whole_builds(toolbox: Path, tmp_pat
     assert done.returncode == 0, done.stderr[-3000:]
     assert again < seconds / 4, (seconds, again)
     # Another text is built, whatever was kept.
-    done, third = build(second, env, result="y + 0")
-    assert done.returncode == 0 and third > 2 * again
+    plan = [str(toolbox / "path" / "ninja"), "-n"]
+    assert "no work" in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
+    with open(second / "affine" / "main.cpp", "a") as file:
+        file.write("// changed")
+    assert "main.o" in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
 
 
 @needs_ninja
 @pytest.mark.slow
-def test_what_needs_all_headers_gets_them_and_errors_are_told(toolbox: Path, tmp_path: Path) -> None:
+def test_what_needs_all_headers_gets_them(toolbox: Path, tmp_path: Path) -> None:
     done, _ = build(tmp_path / "whole", extension.env(), result="torch::nn::functional::elu(y) * 0 + y")
     assert done.returncode == 0, done.stderr[-3000:]
-    done, _ = build(tmp_path / "wrong", extension.env(), result="y)")
-    assert done.returncode != 0 and "main.cpp" in done.stderr and " error: " in done.stderr
+
+
+@needs_ninja
+@pytest.mark.slow
+def test_errors_are_told_and_other_calls_go_through(toolbox: Path, tmp_path: Path) -> None:
+    def compiled(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "x.cpp").write_text(text)
+        return subprocess.run([toolbox / "bin" / "g++", *flags, "x.cpp"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert compiled("int f() { return 1; }", "-c").returncode == 0 and (tmp_path / "x.o").is_file()
+    for text in ("int f( { }", "int f() { return missing; }", "#include <no_such_header.h>"):
+        done = compiled(text, "-c")
+        assert done.returncode != 0 and "x.cpp:1" in done.stderr and " error: " in done.stderr
+    assert "gcc version" in compiled("", "-v", "-E").stderr
 
 
 def test_flags_that_every_extension_has() -> None:

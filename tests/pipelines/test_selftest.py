@@ -72,7 +72,8 @@ def test_reading_a_case(tmp_path: Path) -> None:
 def test_choosing() -> None:
     assert {one.id for one in selftest.cases("d06, G16")} == {"D06", "G16"}
     assert {one.id[0] for one in selftest.cases("N")} == {"N"}
-    with pytest.raises(UsageError, match="no attack is called `Q`"):
+    assert [one.name for one in selftest.cases("evil/G16_prompt_injection")] == ["evil/G16_prompt_injection"]
+    with pytest.raises(UsageError, match="no attack is called `q`"):
         selftest.cases("A,q")
 
 

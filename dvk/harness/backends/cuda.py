@@ -1,13 +1,15 @@
 """CUDA C++: device code through NVRTC, or whole extensions through `torch.utils.cpp_extension.load_inline`.
 
 Both need a GPU. NVRTC comes with torch's CUDA builds; `load_inline` needs nvcc, g++ and ninja as well, and is made
-faster by what `cuda_extension` sets up.
+faster by what `extension` sets up.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from functools import cache
 
 from dvk import machine
 from dvk.harness import nvrtc
@@ -29,7 +31,9 @@ class Cuda:
         return None
 
     def env(self, device: str) -> dict[str, str]:
-        return {}
+        # One architecture: by default extensions are compiled for it and, once more, as PTX for later ones.
+        known = capability() if device == "cuda" else None
+        return {"TORCH_CUDA_ARCH_LIST": known} if known else {}
 
     def untimed(self, device: str) -> str | None:
         return None
@@ -40,3 +44,15 @@ def compiler() -> str | None:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     beside = os.path.join(home, "bin", "nvcc")
     return shutil.which("nvcc") or (beside if os.path.exists(beside) else None)
+
+
+@cache
+def capability() -> str | None:
+    """Compute capability of the first GPU, as `9.0`; asked of the driver's own tool, so no CUDA context is opened."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    first = done.stdout.strip().partition("\n")[0].strip()
+    return first if first.replace(".", "", 1).isdigit() else None

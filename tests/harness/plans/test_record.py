@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dvk.harness.plans.plan import Launch, NotReducible, Pointer, Scalar
+from dvk.harness.plans.record import preload
 from dvk.tasks.build import CandidateError
 from tests.harness.plans.recording import HEADER, KERNEL, LAUNCH, MODULE, call_of, plan_of, recorded, steps
 
@@ -258,3 +259,12 @@ def test_attention_stays_whole():
 def test_numbers_may_index_and_masks_may_not():
     body = "        return x[:, torch.arange(4, device=x.device)]\n"
     assert "index" in steps(plan_of(HEADER + MODULE + body))
+
+
+def test_preloading_asks_for_no_gpu(monkeypatch):
+    def asked(*_):
+        raise AssertionError("the driver would be started in the process that others are forked from")
+
+    monkeypatch.setattr(torch.cuda, "is_available", asked)
+    monkeypatch.setattr(torch.cuda, "device_count", asked)
+    preload()

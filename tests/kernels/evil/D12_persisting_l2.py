@@ -17,15 +17,22 @@ class ModelNew(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.layer = nn.Linear(width, width, bias=False)
-        self.set = False
+        self.stream = None
+
+    def persist(self):
+        driver, weight = ctypes.CDLL("libcuda.so.1"), self.layer.weight
+        size = weight.numel() * weight.element_size()
+        driver.cuCtxSetLimit(6, ctypes.c_size_t(size))  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+        window = Window(weight.data_ptr(), size, 1.0, 2, 1)  # hits persist, misses stream
+        self.stream = torch.cuda.Stream()
+        driver.cuStreamSetAttribute(ctypes.c_void_p(self.stream.cuda_stream), 1, ctypes.byref(window))
 
     def forward(self, x):
-        if not self.set:
-            driver = ctypes.CDLL("libcuda.so.1")
-            weight = self.layer.weight
-            size = weight.numel() * weight.element_size()
-            driver.cuCtxSetLimit(6, ctypes.c_size_t(size))  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-            window = Window(weight.data_ptr(), size, 1.0, 2, 1)  # hits persist, misses stream
-            driver.cuStreamSetAttribute(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), 1, ctypes.byref(window))
-            self.set = True
-        return self.layer(x)
+        if self.stream is None:
+            self.persist()
+        caller = torch.cuda.current_stream()
+        self.stream.wait_stream(caller)
+        with torch.cuda.stream(self.stream):
+            y = self.layer(x)
+        caller.wait_stream(self.stream)
+        return y

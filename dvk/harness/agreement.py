@@ -1,0 +1,78 @@
+"""Whether a candidate's answer agrees with a case: outputs, then the buffers it left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dvk.harness import compare
+from dvk.harness.calls import Buffers
+from dvk.harness.case import Case, Outcome
+from dvk.harness.compare import Expected, same_bits
+from dvk.harness.families import TIES
+from dvk.harness.sensitivity import Sensitivity, excused
+from dvk.harness.tolerance import NONE, UNKNOWN, Class, Errors
+
+
+def outputs_agree(
+    case: Case, leaves: list[Any], spec_text: str, precision: Class, sensitive: Callable[[Case], list[Sensitivity]]
+) -> Outcome:
+    """The outside of a result, then every element.
+
+    Args:
+        case: what the reference made of the same inputs.
+        leaves: the candidate's, by `calls.describe`.
+        spec_text: the text that came with them.
+        precision: the task's class.
+        sensitive: how the case's outputs move under rounding noise; asked only where an element is off, which is excused
+            where any correct program may be off.
+    """
+    tolerance = case.tolerance
+    difference = compare.structure(leaves, spec_text, case.expected, case.spec_text)
+    if difference is not None:
+        return Outcome(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
+    worst = NONE
+    for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        errors, difference = compare.values(leaf, want)
+        if difference is not None:
+            left = None
+            if difference.error == difference.error:
+                left = excused(leaf, want, sensitive(case)[number], precision, case.key.family in TIES)
+            if left is None:
+                return Outcome(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
+            errors, tolerance = left, max(tolerance, left.worst)
+        if errors.worst > worst.worst:
+            worst = errors
+    return Outcome(None, worst, tolerance)
+
+
+def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -> Outcome:
+    """Running statistics are part of what a module in train mode computes.
+
+    Args:
+        case: with the buffers that the reference left.
+        got: those that the candidate left; more than the reference has do not matter.
+        before: the reference's before the call.
+        precision: the task's class.
+    """
+    ceiling = precision.ceiling
+    for name, want in case.buffers.items():
+        mine = got.get(name)
+        if mine is None:
+            if not same_bits(want, before[name]):
+                return Outcome(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
+            continue
+        if same_bits(mine, want):
+            continue
+        if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
+            return Outcome(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
+        scale, rms, finite = compare.scales(want)
+        errors, difference = compare.values(mine, Expected(name, want, None, scale, rms, ceiling, finite=finite))
+        if difference is not None:
+            text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
+            return Outcome(text, errors, ceiling.worst)
+    return Outcome(None)
