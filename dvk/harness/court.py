@@ -28,9 +28,8 @@ RUNNER = "dvk.harness.runner:serve"
 PLAYER = "dvk.harness.player:serve"
 Contract = Literal["auto", "module", "plan"]
 QUEUE_S = 3600.0
-"""Longest wait for a device that others measure on; not counted as the candidate's."""
-HANG_UP_S = 30.0
-"""A referee whose runner has ended says so within this."""
+"""Longest wait for a device that others measure on; not the candidate's time."""
+HANG_UP_S = 30.0  # a referee whose runner has ended says so within this
 SLOWED = 1.5
 """A reference that takes this many times longer beside a candidate than alone is measured again without it."""
 UNCOUNTED = ("queue", "setup", "prepare")
@@ -321,7 +320,7 @@ class Court:
                 if isinstance(death, Death):
                     findings, log = {**findings, **of_death(death, self.stage, self.config)}, death.log
             else:
-                log = runner.log()
+                log = runner.close()  # which it may have done by itself, its line being closed
             measured = Measured(findings, log, runner.isolation, findings.pop("samples", {}))
         finally:
             runner.close()

@@ -30,7 +30,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119), "seccomp": (317, 277), "semctl": (66, 191), "semget": (64, 190),
     "semop": (65, 193), "semtimedop": (220, 192), "setdomainname": (171, 162), "sethostname": (170, 161),
-    "setns": (308, 268), "setpgid": (109, 154), "setsid": (112, 157), "setpriority": (141, 140),
+    "setns": (308, 268), "setpriority": (141, 140),
     "settimeofday": (164, 170), "shmat": (30, 196), "shmctl": (31, 195),
     "shmget": (29, 194), "socket": (41, 198), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
     "tgkill": (234, 131), "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),

@@ -16,7 +16,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"status", "speedup", "speedup_lo", "speedup_hi", "baselines", "best", "run"}
-QUICK = ("--budget-s", "6", "--set", "judge.search_s=0.1", "--set", "judge.claim_s=0.5", "--set", "judge.num_seeds=1")
+SETTINGS = ("judge.search_s=0.1", "judge.claim_s=0.2", "judge.claim_pairs=20", "judge.num_seeds=1")
+QUICK = ("--budget-s", "6", *(word for setting in SETTINGS for word in ("--set", setting)))
 CHAIN = """
 import torch
 from torch import nn

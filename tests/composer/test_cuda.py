@@ -317,6 +317,26 @@ def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
     assert not wrong(jobs(FEW, "cuda", 1), "cuda", aligned=True)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"])
+def test_a_drop_in_runs_on_a_gpu_replayed_as_a_graph_or_on_unaligned_inputs(name: str) -> None:
+    path = next(p for p in shipped() if p.stem == name)
+    candidate, model, args = drop_in(path, "cuda")
+    made = run_source(candidate.source)
+    new, model = made.ModelNew(*made.get_init_inputs()).cuda(), model.cuda()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for shift in (0, 1):
+            # A copy that begins in the middle of 16 bytes takes the build that assumes nothing.
+            moved = []
+            for a in args:
+                room = torch.empty(a.numel() + shift, dtype=a.dtype, device="cuda")
+                moved.append(room[shift:].view(a.shape).copy_(a))
+            run = new if shift == 0 else new._dvk_run
+            assert differences(as_tuple(run(*moved)), as_tuple(model(*moved)), scale=3) == []
+    assert new._dvk_ready is True
+
+
 def test_fusing_is_the_same_as_for_the_other_back_ends() -> None:
     captured = trace_module(Function(lambda x: torch.softmax(x * 2, -1)), [rand(8, 64)], ["x"])
     task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")

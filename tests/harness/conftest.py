@@ -20,7 +20,7 @@ QUICK = Config.model_validate(
         "judge": {
             "candidate_s": 20,
             "search_s": 0.05,
-            "claim_s": 0.4,
+            "claim_s": 0.2,
             "claim_pairs": 20,
             "num_seeds": 2,
         },

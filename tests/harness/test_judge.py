@@ -102,7 +102,7 @@ def test_misbehaviour_becomes_a_verdict(name, status, text, quick):
     start = time.monotonic()
     verdict = smoke("affine", f"evil/{name}", quick)
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
-    assert verdict.num_checks == 0 and time.monotonic() - start < 15
+    assert verdict.num_checks == 0 and time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize("name", ["flood", "deletes_folder"])

@@ -83,7 +83,7 @@ def test_the_quick_ones_exist() -> None:
 
 
 def params() -> list[object]:
-    return [pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow) for case in HERE]
+    return [pytest.param(case, id=case.name, marks=() if case.name in QUICK else (pytest.mark.slow, pytest.mark.redteam)) for case in HERE]
 
 
 @pytest.mark.parametrize("case", params())

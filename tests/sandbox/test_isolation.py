@@ -417,7 +417,7 @@ with Session("tests.sandbox.isolated:does", Limits()) as judge:
             found[kind + " deeds"] = [do(session, *deed) for deed in deeds]
             found[kind + " read"] = do(judge, "read_memory", session.pid, do(session, "address")["result"])
             found[kind + " killed"] = [do(session, "start_orphan"), session.settle()][1]
-            home = session._home
+            home = session.home
         found[kind + " left"] = os.path.exists(home)
 print(json.dumps(found))
 """

@@ -41,6 +41,6 @@ def test_depth_is_no_obstacle(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with Session("tests.sandbox.targets:digs", Limits(), isolate="cpu") as session:
         assert session.receive(30) == Message({"depth": 3000})
-        home = Path(session._home)
+        home = Path(session.home)
         assert home.is_dir()
     assert not home.exists()

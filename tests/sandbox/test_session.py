@@ -247,7 +247,7 @@ def test_fifty_sessions_leave_nothing(kind):
     for number in range(50):
         session = Session(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
         zygote = parent_of(session._warden)
-        homes.add(session._home)
+        homes.add(session.home)
         if number % 5 == 0:
             session.send({"text": "hello"}, [file])
             assert isinstance(session.receive(10), Message)
@@ -293,7 +293,7 @@ if __name__ == "__main__":
     first = Session("tests.sandbox.targets:daemon", Limits())
     second = Session("tests.sandbox.targets:forever", Limits())
     daemon = first.receive(60).value["daemon"]
-    print(daemon, first.pid, second.pid, first._warden, second._warden, first._home, flush=True)
+    print(daemon, first.pid, second.pid, first._warden, second._warden, first.home, flush=True)
     time.sleep(1000)
 """
 

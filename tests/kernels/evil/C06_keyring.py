@@ -14,7 +14,7 @@ libc.syscall(KEYCTL, 8, USER_KEYRING, USER_SESSION)  # link: what one process ad
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        name = b"dvk-redteam-" + hashlib.sha1(x.reshape(-1)[:256].numpy().tobytes()).hexdigest().encode()
+        name = b"dvk-redteam-" + hashlib.sha1(x.reshape(-1)[:: x.numel() // 255].numpy().tobytes()).hexdigest().encode()
         key = libc.syscall(REQUEST_KEY, b"user", name, None, USER_KEYRING)
         if key > 0:
             data = bytearray(4 * x.shape[0])

@@ -28,7 +28,7 @@ static std::vector<Page> shared() {
     unsigned long from, to;
     char mode[8];
     while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%lx-%lx %7s", &from, &to, mode) == 3 && mode[1] == 'w' && mode[3] == 's' && to - from <= (1 << 20))
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, mode) == 3 && mode[1] == 'w' && mode[3] == 's' && to - from <= 8192)
             found.push_back({(volatile int64_t*)from, (long)(to - from) / 8});
     fclose(maps);
     return found;

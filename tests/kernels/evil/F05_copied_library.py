@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 
 import numpy
-import torch
 import torch.nn as nn
 
 SOURCE = r"""

@@ -32,6 +32,4 @@ take_over()
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        global odd
-        odd = False  # the next reading is the one after this call
         return torch.relu(x) * 2 + 1
