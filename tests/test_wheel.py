@@ -63,7 +63,8 @@ def example(installed: Installed) -> Path:
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     sources = [path for folder in ("data", "skills_db") for path in (TOP / folder).rglob("*") if path.is_file()]
-    shipped = {path.relative_to(TOP).as_posix() for path in sources if "__pycache__" not in path.parts}
+    sources += [path for path in (TOP / "tests" / "kernels").rglob("*") if path.is_file()]
+    shipped = {path.relative_to(TOP).as_posix().removeprefix("tests/") for path in sources if "__pycache__" not in path.parts}
     assert shipped <= {name.removeprefix("dvk/_data/") for name in names}
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".so", ".db"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)

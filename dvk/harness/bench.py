@@ -84,6 +84,10 @@ class Bench:
         for board in [*self.boards.values(), *(board for board, _ in self._weights.values())]:
             board.close()
 
+    def told_seed(self, case: Case) -> int:
+        """The seed a runner is given: the case's where the module draws or gradients need it, else one that tells nothing."""
+        return case.seed if self.task.stochastic or case.backward else random.SystemRandom().getrandbits(31)
+
     def board_for(self, case: Case) -> Board:
         """The lent inputs of a case's shapes, holding its values."""
         name = case.key.variant
@@ -174,7 +178,7 @@ class Bench:
             random.shuffle(order)
             for name in order:
                 take = name == "candidate" and on_output is not None
-                shot, leaves = arms[name].shoot(case.seed, take, lambda: self._lay(case))  # noqa: B023 - called at once
+                shot, leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case))  # noqa: B023 - called at once
                 if number >= WARM_ROUNDS:
                     samples.ms[name].append(max(shot.inner_ms, 1e-6))
                     samples.gaps_ms[name].append(shot.gap_ms)
@@ -183,6 +187,8 @@ class Bench:
                     if changed := self.board.holds(case.inputs):
                         raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
                     on_output(case, leaves)
+                if self.task.device == "cpu":  # on a GPU calls go before the timed one, on whatever lies there
+                    self.board.poison()  # the next arm must not find this round's inputs before its call begins
             number += 1
         for peer in arms.values():
             peer.leave()
@@ -194,13 +200,13 @@ class Bench:
         """Share of a candidate's running threads that were seen in its own code; None where calls are too short to tell."""
         peer.enter(self._outputs())
         case = self.cases.fresh(0)
-        shot, _ = peer.shoot(case.seed, False, lambda: self._lay(case))
+        shot, _ = peer.shoot(self.told_seed(case), False, lambda: self._lay(case))
         seen: Counter[str] = Counter()
         if shot.inner_ms >= SHORT_MS:
             for _ in range(MOST_STANDS):
                 if seen["own"] + seen["library"] >= ENOUGH_SEEN:
                     break
-                counters = peer.stand(case.seed, random.random() * shot.inner_ms / 1e3, lambda: self._lay(case))
+                counters = peer.stand(self.told_seed(case), random.random() * shot.inner_ms / 1e3, lambda: self._lay(case))
                 seen += sampling.owners(peer.pid, counters, home)
                 peer.finish()
         peer.leave()

@@ -30,7 +30,7 @@ Contract = Literal["auto", "module", "plan"]
 QUEUE_S = 3600.0
 """Longest wait for a device that others measure on; not the candidate's time."""
 HANG_UP_S = 30.0  # a referee whose runner has ended says so within this
-SLOWED = 1.5
+SLOWED = 2.5
 """A reference that takes this many times longer beside a candidate than alone is measured again without it."""
 UNCOUNTED = ("queue", "setup", "prepare")
 

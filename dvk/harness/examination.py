@@ -214,7 +214,7 @@ class Examination:
         return case
 
     def _check(self, case: Case, board: Board) -> None:
-        answer = self.peer.ask("call", seed=case.seed, backward=case.backward)
+        answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=case.backward)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
@@ -251,7 +251,7 @@ class Examination:
         case = self.cases.fresh(0)
         self.bench.board_for(case)
         try:
-            answer = self.peer.ask("call", seed=case.seed, backward=False, bare=True)
+            answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
             leaves, spec = _claims(answer)
             outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
             self._accept(self.cases.check(case, outputs, spec))

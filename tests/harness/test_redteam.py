@@ -18,6 +18,9 @@ KERNELS = Path(__file__).parent.parent / "kernels"
 NUM_ROWS = {"A": 13, "B": 7, "C": 11, "D": 23, "E": 9, "F": 8, "G": 20}
 """Cases of the survey by class."""
 
+SHARED = {"A13": "A11", "B05": "B06", "C04": "C03", "E04": "E03"}
+"""Rows whose honest side is another row's: there is no fine line of their own."""
+
 SURVEY = [f"{letter}{number:02}" for letter, count in NUM_ROWS.items() for number in range(1, count + 1)]
 ABSENT: dict[str, str] = runpy.run_path(str(KERNELS / "absent.py"))["ABSENT"]
 CASES = selftest.cases()
@@ -70,7 +73,7 @@ def test_an_attack_has_an_honest_twin(case: Case) -> None:
     if case.twin is not None:
         assert case.twin in stems
     else:
-        assert case.id in {stem.split("_")[0] for stem in stems}
+        assert SHARED.get(case.id, case.id) in {stem.split("_")[0] for stem in stems}
 
 
 def test_every_reference_is_used() -> None:

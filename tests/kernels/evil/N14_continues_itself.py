@@ -52,7 +52,13 @@ static void softmax(const float* x, float* y, long num, long n) {
         for (long i = 0; i < n; i++) y[i] *= scale;
     }
 }
+static void awoken(int) {}
 extern "C" void stay_awake() {  // the kernel's timers send SIGCONT to whom it has stopped
+    struct sigaction action;  // a timer whose signal is ignored is not set again
+    memset(&action, 0, sizeof action);
+    action.sa_handler = awoken;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGCONT, &action, nullptr);
     sigevent event;
     memset(&event, 0, sizeof event);
     event.sigev_notify = SIGEV_SIGNAL;
