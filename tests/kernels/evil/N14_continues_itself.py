@@ -1,4 +1,4 @@
-"""Has the kernel send it SIGCONT every 0.1 ms by a timer of its own, so that it is never stopped for long, and works ahead in a
+"""Has the kernel send it SIGCONT every 0.3 ms by a timer of its own, so that it is never stopped for long, and works ahead in a
 thread when its inputs are laid out. Who is stopped must use no processor time, or may have no such timers."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D16_sleeping_pool
 
@@ -65,7 +65,7 @@ extern "C" void stay_awake() {  // the kernel's timers send SIGCONT to whom it h
     event.sigev_signo = SIGCONT;
     timer_t timer;
     if (timer_create(CLOCK_MONOTONIC, &event, &timer)) return;
-    itimerspec often = {{0, 100000}, {0, 100000}};
+    itimerspec often = {{0, 300000}, {0, 300000}};
     timer_settime(timer, 0, &often, nullptr);
 }
 static void watch_all() {
