@@ -86,7 +86,7 @@ class RunFolder:
             run = cls(path, manifest or {}, lock)
             if not run.finished:
                 run._start(command, name, argv, config)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must free the lock
             os.close(lock)
             raise
         return run

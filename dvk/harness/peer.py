@@ -187,16 +187,7 @@ class Peer:
             assert self._out is not None
             self._out.poison()
             torch.cuda.synchronize()
-        self._control[SEED] = seed
-        self._wake()
-        self.link.ring(b"p")
-        self._expect(b"r")
-        self._stop(surely=True)
-        lay()
-        self._number += 1
-        began = time.perf_counter_ns()
-        self._control[GO] = self._number
-        self._wake()
+        began = self._begin(seed, lay)
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
@@ -219,15 +210,7 @@ class Peer:
 
     def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> list[int]:
         """Where its threads stand `delay_s` into a call; empty when it was over by then. The runner is left stopped."""
-        self._control[SEED] = seed
-        self._wake()
-        self.link.ring(b"p")
-        self._expect(b"r")
-        self._stop(surely=True)
-        lay()
-        self._number += 1
-        self._control[GO] = self._number
-        self._wake()
+        self._begin(seed, lay)
         time.sleep(delay_s)
         self._stop(surely=True)
         return sampling.standing(self.pid)
@@ -237,6 +220,20 @@ class Peer:
         self._wake()
         self._expect(b"d")
         self._stop()
+
+    def _begin(self, seed: int, lay: Callable[[], None]) -> int:
+        """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
+        self._control[SEED] = seed
+        self._wake()
+        self.link.ring(b"p")
+        self._expect(b"r")
+        self._stop(surely=True)
+        lay()
+        self._number += 1
+        began = time.perf_counter_ns()
+        self._control[GO] = self._number
+        self._wake()
+        return began
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""

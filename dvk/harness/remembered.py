@@ -161,7 +161,7 @@ class Remembered:
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS verdicts (number INTEGER PRIMARY KEY, key TEXT UNIQUE, verdict TEXT)"
                 )
-            except BaseException:
+            except BaseException:  # an interrupt, too, must not leave it open
                 connection.close()
                 raise
         self._connection, self._owner = connection, (os.getpid(), _inode(self.path))

@@ -5,7 +5,7 @@ output, no seed of a later draw, no verdict. What it reports is either checked f
 clock stamps) or only ever speaks against the candidate (errors). The reference and other baselines
 run in the same program, so that both sides of a comparison pay the same for it.
 
-Orders (JSON frames): build, weights, inputs, prepare, call, tensors, export, profile, rounds. Inside
+Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
 `rounds` single bytes: p prepare → r ready; the call begins when its number stands in the control page
 (the runner spins for it, a few µs) → d done (or e and a frame: it raised); c copy to the board → k
 copied; x leave.
@@ -39,9 +39,6 @@ from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
 from dvk.tasks.sourcefile import blame
 from dvk.tasks.state import reseed
-
-MAX_LEAVES = 500
-"""Output tensors whose addresses fit the control page."""
 
 WAKING = 2
 """Calls before a timed one on a GPU, on the last one's inputs: where the host takes as long as the kernels, a call whose
@@ -183,14 +180,6 @@ class Runner:
         """Copy the tensors of the last answer to the board."""
         self.copy_out()
         return {"exported": True}
-
-    def do_profile(self, order: Answer) -> Answer:
-        """Where the time of one call goes, by its own account."""
-        from dvk.harness.profile import profile_call
-
-        with torch.no_grad():
-            found = profile_call(lambda: self.call(*self.args, **self.kwargs), self.task.device)
-        return {"profile": found.model_dump(mode="json")}
 
     # ------------------------------------------------------------ timed calls
 

@@ -180,7 +180,7 @@ def _write(file: Path, text: str) -> None:
             stream.write(text)
         os.chmod(aside, 0o666 & ~_umask())
         os.replace(aside, file)
-    except BaseException:
+    except BaseException:  # an interrupt, too, must leave no file
         os.unlink(aside)
         raise
 

@@ -96,7 +96,7 @@ class Session:
         }
         try:
             self._open(request, overrides, descriptors)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must leave no folder
             scratch.remove(self.home)
             raise
 

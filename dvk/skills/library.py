@@ -91,7 +91,7 @@ class Library:
         try:
             with schema.reported(chosen):
                 _prepare(connection, seeded)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must not leave it open
             connection.close()
             raise
         return cls(connection, chosen)
