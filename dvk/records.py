@@ -303,11 +303,30 @@ class Verdict(Record):
 
 # ---------------------------------------------------------------- episode
 
+class Tokens(Record):
+    """What a model read and wrote, as its own tokens: what the learner scores again."""
+
+    prompt: tuple[int, ...] = Field(description="Token ids of the rendered conversation.")
+    completion: tuple[int, ...] = Field(description="Token ids sampled, the stop token included where one ended it.")
+    logprobs: tuple[float, ...] = Field((), description="Log-probability of each completion token under the sampling distribution.")
+
+    @model_validator(mode="after")
+    def _paired(self) -> Tokens:
+        if self.logprobs and len(self.logprobs) != len(self.completion):
+            raise ValueError(f"{len(self.logprobs)} log-probabilities for {len(self.completion)} tokens")
+        return self
+
+
 class Turn(Record):
     """One attempt and what came of it."""
 
     messages: tuple[dict[str, Any], ...] = Field((), description="What the model was shown; empty for the composer.")
     completion: str = Field("", description="What the model answered; empty for the composer.")
+    tokens: Tokens | None = Field(None, description="The same as token ids; null where the backbone does not tell them.")
+    finish: Literal["stop", "length", "error"] | None = Field(
+        None, description="Why the model stopped: by itself, at the token limit, or because its server failed; null for the composer.")
+    malformed: str | None = Field(None, description="Why nothing could be read from the answer; null when something was.")
+    chosen: tuple[str, ...] = Field((), description="Names of the skills that a selection answer picked.")
     candidate: Candidate | None = Field(None, description="What was read from the answer.")
     verdict: Verdict | None = Field(None, description="What the judge said of it.")
     reward_terms: dict[str, float] = Field(default_factory=dict, description="Named parts of the reward.")
@@ -316,10 +335,15 @@ class Turn(Record):
     elapsed_s: float = Field(0.0, description="Seconds since the episode began when the verdict came.")
 
 
+Role = Literal["selection", "policy", "summary"]
+
+
 class Trace(Record):
     """One role's conversation."""
 
-    role: Literal["selection", "policy", "summary"] = Field(description="Which of the three agents spoke.")
+    role: Role = Field(description="Which of the three agents spoke.")
+    scheme: int | None = Field(None, description="Which selection of skills this is or was given, from 0; null for the null scheme.")
+    rollout: int = Field(0, description="Which of the conversations under equal conditions this is, from 0.")
     peer_group: str = Field("", description="Traces that are compared with each other share this.")
     skills: tuple[str, ...] = Field((), description="Names of the skills given.")
     turns: tuple[Turn, ...] = Field((), description="In the order they were played.")
