@@ -1,0 +1,174 @@
+"""The learner: a model, its optimizer, and one step at a time.
+
+Weights are float32 and computed with in bfloat16 where the device is good at it (frozen weights under
+LoRA keep the type they were loaded in). Everything that a step depends on besides its packs is in
+`learner.pt`, so a restored learner makes the same next step. Several GPUs are accelerate's business:
+start the command with `accelerate launch` or `torchrun`, and each process takes its share of the packs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dvk.config import Learning
+from dvk.errors import DvkError
+from dvk.learn.loss import likelihood
+from dvk.learn.packs import Packs
+from dvk.learn.scoring import Scorer
+
+STATE = "learner.pt"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a loss is given of one micro-batch, shapes (targets,)."""
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    old: torch.Tensor
+    """The sampler's log-probabilities; NaN where unknown."""
+    weights: torch.Tensor
+    """Advantages."""
+    num_targets: int
+    """Targets of the whole step."""
+
+
+Loss = Callable[[Scored], tuple[torch.Tensor, dict[str, float]]]
+"""The micro-batch's share of the step's loss, and figures that add up over micro-batches."""
+
+
+def sft(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
+    """Mean negative log-likelihood of the targets."""
+    return likelihood(scored.logprobs, scored.weights, scored.num_targets), {}
+
+
+def rate(step: int, num_steps: int, settings: Learning) -> float:
+    """Learning rate of a step, counted from 0: linear warm-up, then a cosine down to `final_rate` of the peak."""
+    warm = max(1, round(settings.warmup * num_steps))
+    if step < warm:
+        return settings.rate * (step + 1) / warm
+    if settings.schedule == "constant":
+        return settings.rate
+    done = min(1.0, (step - warm) / max(1, num_steps - warm))
+    return settings.rate * (settings.final_rate + (1 - settings.final_rate) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+class Learner:
+    """Makes steps; `step_number` counts those made."""
+
+    def __init__(self, model: Any, settings: Learning, num_steps: int, *, compiled: bool = False):
+        """Wrap a causal LM for training.
+
+        Args:
+            model: of transformers or peft; its parameters that require gradients are trained.
+            settings: rates, clipping, precision.
+            num_steps: of the whole training, for the schedule.
+            compiled: see `Scorer`.
+        """
+        from accelerate import Accelerator
+
+        self.model, self.settings, self.num_steps, self.step_number = model, settings, num_steps, 0
+        on_gpu = torch.cuda.is_available()
+        mixed = "bf16" if settings.precision == "bf16" or (settings.precision == "auto" and on_gpu) else "no"
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu)
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()
+        optimizer = torch.optim.AdamW(groups(model, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
+        self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = self.accelerator.device
+        return found
+
+    def step(self, packs: Sequence[Packs], loss: Loss = sft, temperature: float = 1.0) -> dict[str, float]:
+        """One optimizer step over micro-batches.
+
+        Args:
+            packs: this process's micro-batches; every process gives equally many.
+            loss: of a micro-batch.
+            temperature: see `Scorer.forward`.
+
+        Returns:
+            loss, grad_norm, rate, tokens (targets, over all processes), entropy (nats a token), and what `loss` reports.
+
+        Raises:
+            DvkError: loss or gradient is not finite; the weights are as before the step.
+        """
+        num_targets = self._total(sum(p.num_targets for p in packs))
+        parts: dict[str, torch.Tensor] = {}
+        for number, micro in enumerate(packs):
+            last = number == len(packs) - 1
+            with self.accelerator.no_sync(self.scorer) if not last else nullcontext():
+                micro = micro.to(self.device)
+                logprobs, entropies = self.scorer(micro, temperature)
+                marks = micro.targets[:, 1:]
+                scored = Scored(logprobs, entropies, micro.old[:, 1:][marks], micro.weights[:, 1:][marks], max(1, num_targets))
+                value, figures = loss(scored)
+                # accelerate averages gradients over processes; the loss is a share of a sum.
+                self.accelerator.backward(value * self.accelerator.num_processes)
+            for name, figure in {"loss": value.detach(), "entropy": entropies.sum() / max(1, num_targets), **figures}.items():
+                parts[name] = parts.get(name, torch.zeros((), device=self.device)) + torch.as_tensor(figure, device=self.device)
+        norm = self.accelerator.clip_grad_norm_(self.scorer.parameters(), self.settings.clip)
+        found = {name: self._total(float(part)) for name, part in parts.items()}
+        grad_norm = float(norm) if norm is not None else 0.0
+        if not (math.isfinite(found["loss"]) and math.isfinite(grad_norm)):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise DvkError(f"loss {found['loss']} and gradient norm {grad_norm} at step {self.step_number}",
+                           "resume with a lower learning.rate, or look for broken rows in the data")
+        now = rate(self.step_number, self.num_steps, self.settings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = now
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step_number += 1
+        return {**found, "grad_norm": grad_norm, "rate": now, "tokens": num_targets}
+
+    @torch.no_grad()
+    def evaluate(self, packs: Sequence[Packs]) -> float:
+        """Mean negative log-likelihood a target, over this process's packs; nan without targets."""
+        self.model.eval()
+        total, count = 0.0, 0
+        for micro in packs:
+            logprobs, _ = self.scorer(micro.to(self.device))
+            total, count = total - float(logprobs.sum()), count + len(logprobs)
+        self.model.train()
+        return total / count if count else math.nan
+
+    def _total(self, value: float) -> Any:
+        if self.accelerator.num_processes == 1:
+            return value
+        tensor = torch.tensor(value, device=self.device, dtype=torch.float64)
+        return type(value)(self.accelerator.reduce(tensor, "sum").item())
+
+    def save(self, folder: Path) -> None:
+        """Write what the next step depends on besides the weights and the packs."""
+        torch.save({"step": self.step_number, "optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}, folder / STATE)
+
+    def restore(self, folder: Path) -> None:
+        """Go on after the step that `folder` was written at; the model was loaded from the same folder.
+
+        Raises:
+            DvkError: the folder holds no learner.
+        """
+        if not (folder / STATE).is_file():
+            raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
+        state = torch.load(folder / STATE, map_location=self.device, weights_only=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"].cpu())
+        self.step_number = state["step"]
+
+
+def groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups: matrices decay, vectors (norms, biases) do not."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0}]

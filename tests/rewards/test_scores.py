@@ -1,0 +1,59 @@
+"""fast_p, geometric means and intervals against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dvk.rewards.scores import Outcome, best, by_group, difference, interval, log_speedup, summary
+
+OUTCOMES = [
+    Outcome("a", True, 1.25, 1.19, {"level": "single"}), Outcome("b", True, 0.8, 0.7, {"level": "single"}),
+    Outcome("c", False, groups={"level": "fusion"}), Outcome("d", True, 2.0, 1.9, {"level": "fusion"}),
+    Outcome("e", True, groups={"level": "fusion"}),
+]
+
+
+def test_fast_p_counts_failures_as_not_fast() -> None:
+    found = summary(OUTCOMES)
+    assert found["num_tasks"] == 5
+    assert found["fast_p"] == {"0": 0.8, "1": 0.4, "1.2": 0.4, "1.5": 0.2, "2": 0.0}
+    assert found["fast_p_lo"] == {"0": 0.8, "1": 0.4, "1.2": 0.2, "1.5": 0.2, "2": 0.0}
+    assert found["geomean"] == pytest.approx((1.25 * 0.8 * 2.0) ** (1 / 3))
+    assert found["geomean_kept"] == pytest.approx((1.25 * 2.0) ** (1 / 5))
+
+
+def test_tries_of_a_task_are_averaged_first() -> None:
+    tries = [Outcome("a", True, 2.0), Outcome("a", False), Outcome("a", False), Outcome("a", False), Outcome("b", True, 2.0)]
+    found = summary(tries)
+    assert found["fast_p"]["1"] == pytest.approx((0.25 + 1.0) / 2) and found["num_tries"] == 5
+    assert [o.correct for o in best(tries)] == [True, True]
+    assert best([Outcome("a", True, 0.5), Outcome("a", True, 1.5), Outcome("a", False)])[0].speedup == 1.5
+
+
+def test_groups() -> None:
+    found = by_group([*OUTCOMES, Outcome("f", True)], "level")
+    assert {k: v["num_tasks"] for k, v in found.items()} == {"fusion": 3, "single": 2}
+
+
+def test_the_interval_covers_as_often_as_it_says() -> None:
+    import random
+
+    rng = random.Random(5)
+    covered = 0
+    for trial in range(120):
+        lo, hi = interval([float(rng.random() < 0.6) for _ in range(100)], seed=trial)
+        covered += lo <= 0.6 <= hi
+    assert 105 <= covered <= 120
+    assert interval([1.0, 1.0]) == (1.0, 1.0)
+    assert all(math.isnan(end) for end in interval([]))
+
+
+def test_differences_are_paired() -> None:
+    first = [Outcome(str(i), True, 1.0 + 0.01 * i) for i in range(200)]
+    second = [Outcome(str(i), True, (1.0 + 0.01 * i) * 1.05) for i in range(150)]
+    found = difference(first, second, log_speedup)
+    assert found["num_tasks"] == 150
+    assert found["value"] == pytest.approx(math.log(1.05)) and found["hi"] - found["lo"] < 1e-6
+    assert difference(first, [], log_speedup)["value"] is None
