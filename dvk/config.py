@@ -66,7 +66,7 @@ class Learning(Section):
     schedule: Literal["cosine", "constant"] = Field("cosine", description="What follows the warm-up.")
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; daVinci: 10 %.")
     final_rate: float = Field(0.0, ge=0, le=1, description="Where the cosine ends, as a share of the peak.")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's.")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's; those of daVinci's SFT.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's, on matrices only.")
     clip: float = Field(1.0, gt=0, description="Largest gradient norm.")
     precision: Literal["auto", "bf16", "fp32"] = Field("auto", description="What is computed in; auto is bf16 on a GPU.")
@@ -84,7 +84,9 @@ class Agents(Section):
     num_new_skills: int = Field(2, ge=1, description="Skills that one summary may propose.")
     query_terms: int = Field(32, ge=1, description="Rarest words of the graph, and as many of the source, in a retrieval query.")
     task_tokens: int = Field(6000, ge=100, description="The reference's source in a prompt; KernelBench's longest is about 4,000.")
-    skills_tokens: int = Field(4000, ge=100, description="All skills given together: three seeds of at most 1,400 each fit whole.")
+    skills_tokens: int = Field(4500, ge=100, description="All skills given together: three seeds of at most 1,450 each fit whole.")
+    prompt_tokens: int = Field(
+        24576, ge=1000, description="A policy's prompt: earlier attempts are left out beyond it. daVinci's limit with skills.")
     feedback_tokens: int = Field(
         500, ge=50, description="What is said of one attempt: the first error or the figures and a dozen profile lines.")
     summary_tokens: int = Field(
@@ -99,6 +101,8 @@ class Rollout(Section):
     """How much is played for one task, and how. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
 
     schemes: int = Field(3, ge=0, description="Selections of skills sampled a task (k).")
+    selector: Literal["model", "bm25", "random"] = Field(
+        "model", description="Who selects: the selection agent; as its controls the first by BM25, or as many candidates at random.")
     null_scheme: bool = Field(True, description="Also play without skills, which is what a selection is compared with.")
     rollouts: int = Field(4, ge=1, description="Conversations a scheme (n).")
     turns: int = Field(3, ge=1, description="Attempts a conversation (T).")
@@ -115,6 +119,95 @@ class Rollout(Section):
     require_kernels: bool = Field(False, description="Refuse candidates that leave the computing to PyTorch's operators.")
 
 
+class Backbone(Section):
+    """How language models are run, here or by a server."""
+
+    temperature: float = Field(1.0, ge=0, description="Divides the logits; 1 samples what the model was trained to say.")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Share of the probability to sample from; below 1 the learner's ratios are biased.")
+    max_tokens: int = Field(2048, ge=1, description="Longest answer in tokens; a chat model's whole file takes about 1,500.")
+    thinking: bool = Field(False, description="Let chat templates that know it (Qwen3's) open a thinking block.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Of weights and products; auto is float32 up to 200 million parameters and bfloat16 above.")
+    slots: int = Field(1024, ge=1, description="Sequences decoded at once, at most; fewer where their caches do not fit.")
+    score_tokens: int = Field(
+        32768, ge=1, description="Tokens, padding included, of one pass that scores completions: bounds activations.")
+    lora_rank: int = Field(0, ge=0, description="Rank of LoRA adapters put on a model when it is opened; 0 trains all weights.")
+    lora_alpha: float = Field(32.0, gt=0, description="Scale of LoRA's update times its rank, as in its paper.")
+    endpoint_url: str | None = Field(
+        None, description="Base URL of an OpenAI-compatible server, `/v1` included; null takes $OPENAI_BASE_URL.")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY", description="Environment variable that holds the server's key; keys do not belong in files.")
+    concurrency: int = Field(16, ge=1, description="Requests in flight at once; servers that batch want many.")
+    retries: int = Field(4, ge=0, description="Tries after the first, with growing pauses; they last about 15 s in all.")
+    timeout_s: float = Field(600.0, gt=0, description="Wall clock of one request; a long answer of a large model takes minutes.")
+    prompt_usd: float | None = Field(None, ge=0, description="Price of a million prompt tokens; null leaves costs unknown.")
+    completion_usd: float | None = Field(None, ge=0, description="Price of a million completion tokens; null leaves costs unknown.")
+
+
+class Collect(Section):
+    """`dvk sft collect`."""
+
+    tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 50M tokens.")
+    per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
+    with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
+
+
+class Fit(Section):
+    """`dvk sft fit`."""
+
+    epochs: float = Field(4.0, gt=0, description="Times through the examples; daVinci: 4.")
+    max_steps: int | None = Field(None, ge=1, description="Steps at most, whatever the epochs say; null sets no limit.")
+    save_every: int = Field(400, ge=1, description="Steps between checkpoints; daVinci: 400.")
+    log_every: int = Field(20, ge=1, description="Steps written to metrics.jsonl at a time.")
+    held_out: float = Field(0.01, ge=0, lt=0.5, description="Share of the tasks whose examples only measure.")
+    quality_tasks: int = Field(0, ge=0, description="Held-out tasks of the generator that are answered and executed at each checkpoint.")
+    size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.")
+    vocabulary: int = Field(4096, ge=300, description="Tokens of a nano's tokenizer.")
+    compile: bool | None = Field(None, description="torch.compile the decoder; null does where it pays.")
+
+
+class Speedups(Section):
+    """The least speedup worth learning from, by kind of example."""
+
+    policy: float = Field(
+        0.8, ge=0, description="Where nothing wins, launch overhead makes an honest kernel about 0.9×; below, the kernel is bad.")
+    policy_with_skills: float = Field(0.0, ge=0, description="That a given skill does not pay is worth showing.")
+    selection: float = Field(1.0, ge=0, description="A choice of skills that made the task slower is no model.")
+    summary: float = Field(1.2, ge=0, description="What daVinci asks of an episode before it is summarised.")
+
+
+class Diversity(Section):
+    """Which examples SFT learns from: quality, duplicates, clusters, balance."""
+
+    min_speedup: Speedups = Speedups()
+    near_best: float = Field(
+        0.8, ge=0, le=1, description="Plain policy answers below this share of the best known for their task are left out: "
+        "they teach the wrong choice; within a fifth, other things than the choice decide.")
+    require_verified: bool = Field(True, description="Only what was executed and is ok; imports are not until replayed.")
+    require_speedup: bool = Field(True, description="Only what was measured, where a least speedup is set.")
+    min_chars: int = Field(16, ge=0, description="Shortest answer: nothing shorter is a kernel or a tool call.")
+    max_chars: int = Field(120_000, gt=0, description="Longest example: about the reference's 32,768 tokens.")
+    suites: tuple[str, ...] = Field((), description="Folders of KernelBench-format files that will be measured on: tasks like theirs go.")
+    contaminated: float = Field(
+        0.9, gt=0, le=1, description="Similarity of modules from which on a task is a suite's: one operator of twenty replaced.")
+    duplicate: float = Field(
+        0.9, gt=0.5, le=1, description="Similarity of answers from which on two are duplicates: a renamed copy, another block size.")
+    method: str = Field("structure", description="How structures are clustered: structure, hdbscan, none, or path/to/file.py:function.")
+    similar: float = Field(
+        0.6, gt=0, le=1, description="Average similarity within a cluster of structures: the same kernel with one operator more or less.")
+    hdbscan_smallest: int = Field(5, ge=2, description="Smallest cluster of method hdbscan; its library's default.")
+    cluster_sample: int = Field(1000, ge=2, description="Structures of a family clustered at once: a matrix of 4 MB, 50 ms.")
+    cluster_cap: int = Field(0, ge=0, description="Most rows of a cluster; 0 finds the cap under which cluster_keep of them remain.")
+    cluster_keep: float = Field(
+        0.5, gt=0, le=1, description="Share of rows that stay under an automatic cap; with a target, 1.5 times the target stays.")
+    cluster_min: int = Field(32, ge=1, description="An automatic cap never goes below this: smaller clusters are not what dominates.")
+    target: int = Field(0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit.")
+    skill_share: float = Field(
+        0.2, gt=0, le=1, description="Largest share of the rows with skills that one skill may be in; more where there are few skills.")
+    operator_share: float = Field(0.5, gt=0, le=1, description="The same for one operator: add is in nearly every network.")
+
+
 class Config(Section):
     """All settings."""
 
@@ -122,9 +215,13 @@ class Config(Section):
     limits: Limits = Limits()
     judge: Judge = Judge()
     optimize: Optimize = Optimize()
+    backbone: Backbone = Backbone()
     agents: Agents = Agents()
     rollout: Rollout = Rollout()
     learning: Learning = Learning()
+    collect: Collect = Collect()
+    fit: Fit = Fit()
+    diversity: Diversity = Diversity()
 
 
 def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dvk.cli import doctor, optimize, skills, verify
+from dvk.cli import doctor, eval, optimize, sft, skills, verify
 from dvk.errors import DvkError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
+app.command("eval")(eval.command)
+app.add_typer(sft.app, name="sft")
 app.add_typer(skills.app, name="skills")
 app.command("doctor")(doctor.command)
 

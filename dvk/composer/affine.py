@@ -39,21 +39,29 @@ class Affine:
     @staticmethod
     def build(coefs: Mapping[Var, int], const: int = 0) -> Affine:
         kept = [(v, c) for v, c in coefs.items() if c and v.size > 1]
-        return Affine(tuple(sorted(kept, key=lambda t: (-t[1], t[0].id))), const)
+        if len(kept) > 1:
+            kept.sort(key=lambda t: (int.__neg__(t[1]), t[0].id))
+        return Affine(tuple(kept), const)
 
     def __add__(self, other: Affine) -> Affine:
+        if not other.terms or not self.terms:
+            return Affine(self.terms or other.terms, self.const + other.const)
         coefs = dict(self.terms)
         for var, coef in other.terms:
             coefs[var] = coefs.get(var, 0) + coef
         return Affine.build(coefs, self.const + other.const)
 
     def scale(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
         return Affine.build({v: c * factor for v, c in self.terms}, self.const * factor)
 
     def shift(self, amount: int) -> Affine:
         return Affine(self.terms, self.const + amount)
 
     def substitute(self, replacement: Mapping[Var, Affine]) -> Affine:
+        if not any(var in replacement for var, _ in self.terms):
+            return self
         result = Affine((), self.const)
         for var, coef in self.terms:
             result = result + replacement.get(var, Affine.of(var)).scale(coef)

@@ -49,7 +49,12 @@ class Composition:
 
 def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
     """Apply the graph recipes among `names`, lower and partition."""
-    graph = recipes.rewrite(captured.graph, names, task.device)
+    return fuse_graph(captured.graph, names, task.device)
+
+
+def fuse_graph(graph: Graph, names: tuple[str, ...], device: str) -> Composition:
+    """As `fuse`, of a graph alone."""
+    graph = recipes.rewrite(graph, names, device)
     prims = lower(graph, recipes.allowed(graph, names))
     part = partition(prims, partial(_may_merge, names))
     strides = host.layouts(graph, prims)
@@ -106,8 +111,7 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
         functions.append(embedded.dvk_replay)
     if backend == "cpp":
         functions.append(embedded.dvk_compile)
-        names = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "sys", "tempfile", "warnings")
-        header = "\n".join([*(f"import {name}" for name in names), *TYPES, "", "import torch"])
+        header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     elif backend == "cuda":
         functions += [cuda_launch.dvk_nvrtc, cuda_launch.dvk_cubin, cuda_launch.dvk_cuda_kernel, cuda_launch.dvk_cuda_load]
@@ -135,11 +139,7 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
         return "", []
     names = [f"_dvk_{k.name}" for k in kernels]
     text = f"_DVK_FLAGS = {cpp.FLAGS!r}\n_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None" for n in names)
-    load = [f"global {', '.join(names)}", "if ready:", "    try:", "        library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)",
-            "    except (RuntimeError, OSError) as error:", "        if os.environ.get('DVK_STRICT'):", "            raise",
-            "        warnings.warn(f'running the original computation: {error}')", "        return False",
-            "    if library is None:",
-            "        warnings.warn('no C++ compiler found (g++ or $CXX): running the original computation')", "        return False"]
+    load = [f"global {', '.join(names)}", *cpp.LOAD]
     for kernel, name in zip(kernels, names, strict=True):
         count = len(kernel.inputs) + len(kernel.outputs)
         load += [f"    {name} = library.{kernel.name}", f"    {name}.argtypes, {name}.restype = [ctypes.c_void_p] * {count}, None"]

@@ -31,7 +31,24 @@ Products are rounded before they are added, as eager rounds them: contracted to 
 is the root of a rounding error, NaN half of the time. Contraction gains nothing here, where memory is what costs.
 Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
 
-__all__ = ["FLAGS", "default_schedule", "prelude", "render", "schedules"]
+MODULES = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "sys", "tempfile", "warnings")
+"""What a drop-in with C++ imports."""
+LOAD = (
+    "if ready:",
+    "    try:",
+    "        library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)",
+    "    except (RuntimeError, OSError) as error:",
+    "        if os.environ.get('DVK_STRICT'):",
+    "            raise",
+    "        warnings.warn(f'running the original computation: {error}')",
+    "        return False",
+    "    if library is None:",
+    "        warnings.warn('no C++ compiler found (g++ or $CXX): running the original computation')",
+    "        return False",
+)
+"""Lines that compile and load its source."""
+
+__all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", "schedules"]
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:

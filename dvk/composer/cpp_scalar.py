@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 
 from dvk.composer.kernel import Instr, Kernel, Ref
+from dvk.composer.sizes import Constant, Ratio, Size
 
 STORAGE = {"float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "unsigned short", "int64": "long",
            "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
@@ -65,8 +66,10 @@ def literal(value: bool | int | float, want: str) -> str:
     """A number as a C++ literal of the wanted register type."""
     if want == "bool":
         return "true" if value else "false"
+    if isinstance(value, (Size, Ratio, Constant)):
+        return f"({REGISTER[want]}){value}"
     if want in ("float32", "float64"):
-        value = float(value)
+        value = value if isinstance(value, float) else float(value)
         if math.isinf(value):
             return ("-" if value < 0 else "") + ("__builtin_inff()" if want == "float32" else "__builtin_inf()")
         if math.isnan(value):

@@ -12,14 +12,14 @@ import math
 from typing import Any
 
 from dvk.composer.affine import Affine, Var
+from dvk.composer.cpp_kept import plan_kept
+from dvk.composer.cpp_rows import clause, identity, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref
+from dvk.composer.triton_online import online_pair
 
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
-KEPT_BYTES = 1 << 17
-"""Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""
-COSTLY = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sigmoid"}
 SERIAL_BELOW = 1 << 13
 """Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
 
@@ -27,18 +27,23 @@ SERIAL_BELOW = 1 << 13
 class Writer:
     """The text of one kernel under a schedule."""
 
+    buffer = "s"
+    """Letter of the buffers that hold values between passes."""
+
     def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
         self.k, self.schedule, self.inplace = kernel, schedule, inplace
         self.lines: list[str] = []
         self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
         self.depth = 0
         # The variable that SIMD runs over: the fastest reduced one, or the fastest row variable.
-        pool = kernel.reduced if kernel.family == "row" else kernel.rows
+        self.rows = kernel.family == "row" or schedule.get("walk") == "strided"
+        pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
-        self.arrays = kernel.family == "column"
+        self.arrays = not self.rows and kernel.family == "column"
+        self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
         self.done: set[int] = set()
         self.kept: set[int] = set()
-        self.kept = self._plan_kept()
+        self.kept = plan_kept(self)
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -54,20 +59,30 @@ class Writer:
     # -------------------------------------------------------------- the function
 
     def function(self) -> str:
-        k = self.k
-        aliased = set(self.inplace.values())
-        params = [f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}" for n, b in enumerate(k.inputs)]
-        params += [f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}" for n, b in enumerate(k.outputs)]
-        self.put(f"// {k.summary}")
-        if self.schedule["width"] == 256:
-            self.put('__attribute__((target("prefer-vector-width=256")))')
-        self.open(f'extern "C" void {k.name}({", ".join(params)})')
-        if k.family == "row":
+        self.signature()
+        if self.rows:
             self._row_kernel()
+        elif self.schedule.get("form") == "flat":
+            self._flat_kernel()
         else:
             self._lane_kernel()
         self.close()
         return "\n".join(self.lines)
+
+    def params(self) -> str:
+        """Parameters; those that share memory with another are not restricted."""
+        k = self.k
+        aliased = set(self.inplace.values())
+        params = [f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}" for n, b in enumerate(k.inputs)]
+        params += [f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}" for n, b in enumerate(k.outputs)]
+        return ", ".join(params)
+
+    def signature(self) -> None:
+        """Open the function."""
+        self.put(f"// {self.k.summary}")
+        if self.schedule["width"] == 256:
+            self.put('__attribute__((target("prefer-vector-width=256")))')
+        self.open(f'extern "C" void {self.k.name}({self.params()})')
 
     def _total(self) -> int:
         return self.k.num_rows * self.k.row_length
@@ -77,26 +92,45 @@ class Writer:
         k = self.k
         lane = self.lane or Var(1)
         self.names.setdefault(lane, "i0")
+        if self.lane is not None and self.whole_lane(lane):
+            return
         chunk = min(int(self.schedule["chunk"]), max(lane.size, 1))
         pieces = -(-lane.size // chunk)
         outer = [v for v in k.rows if v is not lane]
         tasks = pieces * math.prod(v.size for v in outer)
-        self._parallel_for(tasks)
-        self._decompose("t", [*outer, ("p", pieces)])
-        self.put(f"const long lo = p * {chunk};")
-        self.put(f"const long len = {lane.size} - lo < {chunk} ? {lane.size} - lo : {chunk};")
-        if k.family == "pointwise":
-            self._lane_loop([i for i in k.instrs], [], stores=list(k.stores))
+        self.parallel_for("t", tasks)
+        self.decompose("t", [*outer, ("p", pieces)])
+        self.lane_piece(lane, chunk)
+        if not k.reduced:
+            self.lane_loop([i for i in k.instrs], [], stores=list(k.stores))
         else:
             self._passes(chunk)
         self.close()
 
-    def _parallel_for(self, tasks: int) -> None:
-        if tasks > 1 and self._total() >= SERIAL_BELOW:
-            self.put("#pragma omp parallel for schedule(static)")
-        self.open(f"for (long t = 0; t < {tasks}; ++t)")
+    def whole_lane(self, lane: Var) -> bool:
+        """Write the kernel without pieces of the lane, where a dialect does so; True if that was done."""
+        del lane
+        return False
 
-    def _decompose(self, flat: str, variables: list[Any]) -> None:
+    def lane_piece(self, lane: Var, chunk: int) -> None:
+        """Declare where piece `p` of the lane starts and how long it is."""
+        self.put(f"const long lo = p * {chunk};")
+        self.put(f"const long len = {lane.size} - lo < {chunk} ? {lane.size} - lo : {chunk};")
+
+    def parallel_for(self, name: str, tasks: int, clauses: str = "") -> None:
+        """Open a loop whose turns go to threads, unless there is too little to do."""
+        if tasks > 1 and self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial":
+            self.put(f"#pragma omp parallel for schedule(static) {clauses}".rstrip())
+        self.open(f"for (long {name} = 0; {name} < {tasks!r}; ++{name})")
+
+    def open_row(self, lane: Var, clauses: str) -> int:
+        """Open a vector loop over the whole lane; how many of the blocks to close after it are not there."""
+        self.open("")
+        self.put(f"const long lo = 0, hi = {lane.size!r};")
+        simd_loop(self, lane, clauses, "lo", "hi")
+        return 0
+
+    def decompose(self, flat: str, variables: list[Any]) -> None:
         """Declare each variable as its digit of the flat index, the last one fastest."""
         named = [(self.names[v], v.size) if isinstance(v, Var) else v for v in variables]
         rest = flat
@@ -107,16 +141,28 @@ class Writer:
                 self.put(f"const long {flat}{position} = {rest} / {size};")
                 rest = f"{flat}{position}"
 
+    def _flat_kernel(self) -> None:
+        """Pointwise kernels as one vector loop over everything, each element's indices divided out."""
+        parallel = "parallel for " if self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial" else ""
+        self.put(f"#pragma omp {parallel}simd")
+        self.open(f"for (long t = 0; t < {self.k.num_rows!r}; ++t)")
+        self.decompose("t", list(self.k.rows))
+        for instr in self.k.instrs:
+            self.scalar(instr)
+        for s in self.k.stores:
+            self.store(s)
+        self.close()
+
     def _row_kernel(self) -> None:
         """Row kernels: a task is a row, or with `inner` parallelism a piece of each pass over it."""
         k = self.k
         if self.schedule["parallel"] == "inner":
-            self.open(f"for (long t = 0; t < {k.num_rows}; ++t)")
+            self.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
         else:
-            self._parallel_for(k.num_rows)
-        self._decompose("t", list(k.rows))
+            self.parallel_for("t", k.num_rows)
+        self.decompose("t", list(k.rows))
         for value in sorted(self.kept):
-            self.put(f"{REGISTER[k.instrs[value].type]} s{value}[{k.row_length}];")
+            self.put(f"{REGISTER[k.instrs[value].type]} {self.buffer}{value}[{k.row_length!r}];")
         self._passes(0)
         self.close()
 
@@ -130,23 +176,29 @@ class Writer:
             constant = [r for r in reduces if k.is_row_value(k.instrs[_ref(r.args[0])])]
             for r in constant:
                 self._constant_reduce(r, chunk)
-            looped = [r for r in reduces if r not in constant]
+            looped = [r for r in reduces if r not in constant and not self._in_pair(r)]
+            if self.pair is not None and self.pair.first in reduces:
+                one_pass(self, self.pair)
             stores = self._element_stores(stage)
             if looped or stores:
-                self._pass(self._closure(self._targets(stage)), looped, stores, chunk)
-                self.done.update(i.id for i in self._closure(self._targets(stage)))
+                self._pass(self.closure(self.targets(stage)), looped, stores, chunk)
+                self.done.update(i.id for i in self.closure(self.targets(stage)))
         self._row_stores([s for s in k.stores if k.is_row_store(s)])
+
+    def _in_pair(self, reduce: Instr) -> bool:
+        return self.pair is not None and reduce in (self.pair.first, self.pair.second)
 
     def _element_stores(self, stage: int) -> list[Any]:
         return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
 
-    def _targets(self, stage: int) -> list[int]:
+    def targets(self, stage: int) -> list[int]:
         """Element-level values that the pass of a stage is made for."""
         k = self.k
-        reduced = [_ref(i.args[0]) for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
+        reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self._in_pair(i)]
+        reduced = [_ref(i.args[0]) for i in reduces]
         return [t for t in [*reduced, *(s.value for s in self._element_stores(stage))] if not k.is_row_value(k.instrs[t])]
 
-    def _closure(self, targets: list[int]) -> list[Instr]:
+    def closure(self, targets: list[int]) -> list[Instr]:
         """Element-level instructions that the targets need, not going behind values kept from an earlier pass."""
         needed: set[int] = set()
         pending = list(targets)
@@ -159,74 +211,27 @@ class Writer:
                 pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]
 
-    def _plan_kept(self) -> set[int]:
-        """Costly values of one pass that a later pass needs again: worth a buffer of a row's length."""
-        k = self.k
-        if k.family != "row" or k.num_stages < 2 or k.row_length * 4 > KEPT_BYTES or not self.schedule.get("keep", True):
-            return set()
-        kept: set[int] = set()
-        seen: set[int] = set()
-        for stage in range(k.num_stages):
-            pending, here = self._targets(stage), set()
-            while pending:
-                instr = k.instrs[pending.pop()]
-                if instr.id in here or k.is_row_value(instr):
-                    continue
-                here.add(instr.id)
-                if instr.id in seen and self._is_costly(instr, kept):
-                    kept.add(instr.id)
-                else:
-                    pending.extend(a.id for a in instr.args if isinstance(a, Ref))
-            seen |= here
-        return kept if len(kept) * k.row_length * 4 <= KEPT_BYTES else set()
-
-    def _is_costly(self, instr: Instr, kept: set[int]) -> bool:
-        if instr.op in COSTLY:
-            return True
-        return any(self._is_costly(self.k.instrs[a.id], kept) for a in instr.args
-                   if isinstance(a, Ref) and a.id not in kept and not self.k.is_row_value(self.k.instrs[a.id]))
-
     def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
         if self.arrays:
             for r in reduces:
-                self.put(f"{self._acc_type(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {self._identity(r)};")
+                self.put(f"{self._acc_type(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
             for var in self.k.reduced:
-                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size}; ++{self.names[var]})")
-            self._lane_loop(needed, reduces, stores)
+                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size!r}; ++{self.names[var]})")
+            self.lane_loop(needed, reduces, stores)
             for _ in self.k.reduced:
                 self.close()
             return
         for r in reduces:
-            self.put(f"{self._acc_type(r)} v{r.id} = {self._identity(r)};")
+            self.put(f"{self._acc_type(r)} v{r.id} = {identity(r)};")
             if r.op in ("reduce_max", "reduce_min"):
                 self.put(f"int nan{r.id} = 0;")
-        clauses = " ".join(self._clause(r) for r in reduces)
-        lane, outer = self.k.reduced[-1], self.k.reduced[:-1]
-        inner = self.names[lane]
-        if self.schedule["parallel"] == "inner":
-            chunk = int(self.schedule["chunk"])
-            pieces = -(-lane.size // chunk)
-            tasks = pieces * math.prod(v.size for v in outer)
-            if tasks > 1 and self._total() >= SERIAL_BELOW:
-                self.put(f"#pragma omp parallel for schedule(static) {clauses}")
-            self.open(f"for (long u = 0; u < {tasks}; ++u)")
-            self._decompose("u", [*outer, ("p", pieces)])
-            self.put(f"const long lo = p * {chunk}, hi = lo + {chunk} < {lane.size} ? lo + {chunk} : {lane.size};")
-            depth = 1
-        else:
-            for var in outer:
-                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size}; ++{self.names[var]})")
-            self.open("")
-            self.put(f"const long lo = 0, hi = {lane.size};")
-            depth = len(outer) + 1
-        self.put(f"#pragma omp simd {clauses}".rstrip())
-        self.open(f"for (long {inner} = lo; {inner} < hi; ++{inner})")
+        depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
         for instr in needed:
-            self._scalar(instr)
+            self.scalar(instr)
         for r in reduces:
             self._accumulate(r, f"v{r.id}")
         for s in stores:
-            self._store(s)
+            self.store(s)
         self.close()
         for _ in range(depth):
             self.close()
@@ -234,24 +239,25 @@ class Writer:
             if r.op in ("reduce_max", "reduce_min"):
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
-    def _lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
+    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
+        """One vector loop over a piece of the lane."""
         lane = self.lane
         self.put("#pragma omp simd")
         self.open("for (long l = 0; l < len; ++l)")
         if lane is not None:
             self.put(f"const long {self.names[lane]} = lo + l;")
         for instr in needed:
-            self._scalar(instr)
+            self.scalar(instr)
         for r in reduces:
             self._accumulate(r, f"v{r.id}[l]")
         for s in stores:
-            self._store(s)
+            self.store(s)
         self.close()
 
     def _row_values(self, instrs: list[Instr], chunk: int) -> None:
         if not self.arrays:
             for instr in instrs:
-                self._scalar(instr)
+                self.scalar(instr)
             return
         if not instrs:
             return
@@ -269,10 +275,10 @@ class Writer:
         if not stores:
             return
         if self.arrays:
-            self._lane_loop([], [], stores)
+            self.lane_loop([], [], stores)
         else:
             for s in stores:
-                self._store(s)
+                self.store(s)
 
     def _constant_reduce(self, r: Instr, chunk: int) -> None:
         value = self._arg(r.args[0], r.type)
@@ -284,25 +290,13 @@ class Writer:
         if r.op == "reduce_prod":
             cell = f"v{r.id}[l]" if self.arrays else f"v{r.id}"
             each = "for (long l = 0; l < len; ++l) " if self.arrays else ""
-            self.put(f"for (long n = 1; n < {self.k.row_length}; ++n) {each}{cell} *= {value};")
+            self.put(f"for (long n = 1; n < {self.k.row_length!r}; ++n) {each}{cell} *= {value};")
 
     # -------------------------------------------------------------- reductions
 
     def _acc_type(self, r: Instr) -> str:
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > LONG_SUM
         return "double" if long_sum else REGISTER[r.type]
-
-    def _identity(self, r: Instr) -> str:
-        if r.op == "reduce_sum":
-            return "0"
-        if r.op == "reduce_prod":
-            return "1"
-        return "-__builtin_inf()" if r.op == "reduce_max" else "__builtin_inf()"
-
-    def _clause(self, r: Instr) -> str:
-        sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[r.op]
-        extra = f" reduction(|:nan{r.id})" if sign in ("max", "min") else ""
-        return f"reduction({sign}:v{r.id}){extra}"
 
     def _accumulate(self, r: Instr, acc: str) -> None:
         value = self._arg(r.args[0], r.type)
@@ -319,12 +313,22 @@ class Writer:
 
     # -------------------------------------------------------------- expressions
 
-    def _scalar(self, instr: Instr) -> None:
+    def scalar(self, instr: Instr) -> None:
+        """Declare an instruction's value."""
         kept = instr.id in self.kept
-        place = f"s{instr.id}[{self._offset(self._row_position)}]" if kept else ""
-        self.put(f"const {REGISTER[instr.type]} v{instr.id} = {place if instr.id in self.done and kept else self._expression(instr)};")
+        place = f"{self.buffer}{instr.id}[{self._offset(self._row_position)}]" if kept else ""
+        value = place if instr.id in self.done and kept else self._expression(instr)
+        self.put(f"{self.declaration(instr)} v{instr.id} = {self.bare(value)};")
         if kept and instr.id not in self.done:
             self.put(f"{place} = v{instr.id};")
+
+    def declaration(self, instr: Instr) -> str:
+        """The words before a value's name."""
+        return f"const {REGISTER[instr.type]}"
+
+    def bare(self, text: str) -> str:
+        """What of an expression is written on the right of an assignment."""
+        return text
 
     @property
     def _row_position(self) -> Affine:
@@ -360,7 +364,8 @@ class Writer:
         a = [self._arg(x, instr.compute) for x in instr.args]
         return scalar_expression(instr, a, [self._arg(x, "bool") for x in instr.args[:1]])
 
-    def _store(self, store: Any) -> None:
+    def store(self, store: Any) -> None:
+        """Write an output."""
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]
         value = self._arg(Ref(instr.id), instr.type)

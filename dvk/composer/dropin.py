@@ -169,7 +169,7 @@ def _layout(name: str, node: Node) -> str:
 
 def _replace(task: Task) -> str:
     # A file that has a `replace` of its own keeps it.
-    name = "dvk_replace" if "replace" in _bound(task.source) else "replace"
+    name = "dvk_replace" if "replace" in names_bound_by(task.source) else "replace"
     if task.kind == "function":
         return f'''
 def {name}(function=None):
@@ -202,7 +202,7 @@ def {name}(model):
 
 def _with_own_builtins(source: str, generated: str) -> str:
     """The generated text, safe from a file that gives builtin names another meaning (`from torch import *`)."""
-    bound = _bound(source)
+    bound = names_bound_by(source)
     shadowed = {n for n in dir(builtins) if ("*" in bound or n in bound) and not keyword.iskeyword(n)} - {"super"}
     if not shadowed:
         return generated
@@ -215,7 +215,7 @@ def _with_own_builtins(source: str, generated: str) -> str:
     return "import builtins as _dvk_builtins\n\n" + "".join(lines)
 
 
-def _bound(source: str) -> set[str]:
+def names_bound_by(source: str) -> set[str]:
     """Global names that a file's text binds; `*` for what a star import brings."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):

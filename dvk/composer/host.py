@@ -16,7 +16,7 @@ from typing import Any
 from dvk.composer import embedded
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
-from dvk.composer.kernel import Kernel
+from dvk.composer.kernel import Buffer, Kernel
 from dvk.composer.lowering import PrimGraph
 from dvk.composer.prims import Prim, View
 from dvk.records import Graph, Node
@@ -137,7 +137,9 @@ class HostWriter:
 
     # -------------------------------------------------------------- values
 
-    def _fresh(self) -> str:
+    def _fresh(self, prim: Prim | None = None) -> str:
+        """A new name, for a value if it is one's."""
+        del prim
         self.counter += 1
         return f"_t{self.counter - 1}"
 
@@ -208,7 +210,7 @@ class HostWriter:
                 name = self._fresh()
                 self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
             elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
-                self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
+                self._check_layout(name, buffer)
             inputs.append(name)
         pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
         self.inplace[kernel.name] = pairs
@@ -217,15 +219,21 @@ class HostWriter:
             if number in pairs:
                 self.names[buffer.prim] = inputs[pairs[number]]
             else:
-                name = self.names[buffer.prim] = self._fresh()
+                name = self.names[buffer.prim] = self._fresh(buffer.prim)
                 # empty_like takes half the time of empty: nothing to parse.
                 outside = (buffer.shape, buffer.strides, buffer.dtype)
                 like = next((i for i, b in zip(inputs, kernel.inputs, strict=True) if (b.shape, b.strides, b.dtype) == outside), None)
-                self.lines.append(f"{name} = {f'torch.empty_like({like})' if like else self._empty(*outside)}")
+                self.lines.append(f"{name} = {f'torch.empty_like({like})' if like else self._empty(*outside, kernel, inputs)}")
             outputs.append(self.names[buffer.prim])
         self.lines.extend(self.launch(kernel, inputs, outputs))
 
-    def _empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> str:
+    def _check_layout(self, name: str, buffer: Buffer) -> None:
+        """What a call returned must lie in memory as the kernel was written for."""
+        self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
+
+    def _empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, kernel: Kernel, inputs: list[str]) -> str:
+        """An expression for new memory; `inputs` are the names of what the kernel reads."""
+        del kernel, inputs
         where = f"dtype=torch.{dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
         if strides == contiguous_strides(shape):
             return f"torch.empty({shape!r}, {where})"
@@ -234,7 +242,7 @@ class HostWriter:
     def _extern(self, prim: Prim) -> None:
         node = prim.node
         assert node is not None
-        name = self.names[prim] = self._fresh()
+        name = self.names[prim] = self._fresh(prim)
         self.lines.append(f"{name} = {self._call(node)}")
 
     def _call(self, node: Node) -> str:

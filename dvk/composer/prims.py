@@ -58,8 +58,8 @@ class ViewStep:
             inner = ", ".join([":"] * dim + [f"{start}:{stop}" + (f":{step}" if step != 1 else "")])
             return f"{value}[{inner}]"
         if self.method in ("reshape", "expand"):
-            return f"{value}.{self.method}({', '.join(map(str, self.after)) or '()'})"
-        return f"{value}.{self.method}({', '.join(map(str, self.args))})"
+            return f"{value}.{self.method}({', '.join(map(repr, self.after)) or '()'})"
+        return f"{value}.{self.method}({', '.join(map(repr, self.args))})"
 
 
 @dataclass(frozen=True, eq=False)

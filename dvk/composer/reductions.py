@@ -12,6 +12,7 @@ from typing import Any
 from dvk.composer.lowering import Lowering, rule
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View, register_type
+from dvk.composer.sizes import over
 from dvk.records import Node
 
 
@@ -34,14 +35,14 @@ def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
 
 def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
     """Arithmetic mean over `dims` (all when empty)."""
-    return low.pw("mul", low.reduce("sum", x, dims, keepdim), 1.0 / _count(x.shape, dims))
+    return low.pw("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
 
 
 def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float) -> View:
     """Two-pass variance with divisor N − correction."""
     centred = low.pw("sub", x, mean(low, x, dims, True))
     total = low.reduce("sum", low.pw("mul", centred, centred), dims, keepdim)
-    return low.pw("mul", total, 1.0 / (_count(x.shape, dims) - correction))
+    return low.pw("mul", total, over(1.0, _count(x.shape, dims) - correction))
 
 
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
@@ -173,7 +174,7 @@ def _affine(low: Lowering, x: View, weight: View | None, bias: View | None, shap
 
 def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> View:
     centred = low.pw("sub", x, mean(low, x, dims, True))
-    spread = low.pw("mul", low.reduce("sum", low.pw("mul", centred, centred), dims, True), 1.0 / _count(x.shape, dims))
+    spread = low.pw("mul", low.reduce("sum", low.pw("mul", centred, centred), dims, True), over(1.0, _count(x.shape, dims)))
     return low.pw("mul", centred, low.pw("rsqrt", low.pw("add", spread, eps)))
 
 
@@ -318,7 +319,7 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
     hit = low.pw("where", low.pw("eq", position, chosen), logp, 0.0)
     loss = low.pw("neg", low.reduce("sum", hit, (1,), False))
     if smoothing:
-        rest = low.pw("mul", low.reduce("sum", logp, (1,), False), -smoothing / x.shape[1])
+        rest = low.pw("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
         loss = low.pw("add", low.pw("mul", loss, 1.0 - smoothing), rest)
     valid = low.pw("ne", target, ignore)
     loss = low.pw("where", valid, loss, 0.0)
@@ -332,7 +333,7 @@ def _soft_cross_entropy(low: Lowering, node: Node, x: View, target: View, reduct
     """Cross entropy against a probability of every class."""
     wanted = _wide(low, target)
     if smoothing:
-        wanted = low.pw("add", low.pw("mul", wanted, 1.0 - smoothing), smoothing / x.shape[1])
+        wanted = low.pw("add", low.pw("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1]))
     loss = low.pw("neg", low.reduce("sum", low.pw("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
     return _reduced(low, node, loss, reduction)
 

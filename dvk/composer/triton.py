@@ -15,7 +15,7 @@ from typing import Any
 
 from dvk.composer import triton_math
 from dvk.composer.kernel import Kernel
-from dvk.composer.triton_forms import looped, persistent, pointwise
+from dvk.composer.triton_forms import looped, persistent, pointwise, strided
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
 from dvk.composer.triton_write import Function
@@ -79,5 +79,5 @@ def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function],
     cut = axes(kernel, schedule)
     if schedule["kind"] == "split":
         return split(kernel, schedule, cut)
-    write = {"flat": pointwise, "tile": pointwise, "persistent": persistent, "looped": looped}[schedule["kind"]]
+    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped}[schedule["kind"]]
     return [write(kernel, schedule, cut)], {}

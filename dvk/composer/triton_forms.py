@@ -1,4 +1,4 @@
-"""The forms a kernel takes as one Triton function: pointwise, whole rows in registers, or loops over each row."""
+"""The forms a kernel takes as one Triton function: pointwise at once or in strides, whole rows in registers, loops over each row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from dvk.composer.kernel import Instr, Kernel
 from dvk.composer.triton_math import TYPES
+from dvk.composer.triton_moments import MomentsPair
 from dvk.composer.triton_online import VariancePair
 from dvk.composer.triton_tile import Axis
 from dvk.composer.triton_write import Function, Writer
@@ -26,7 +27,7 @@ def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> 
 
 def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     """The whole row in registers: every input is read once."""
-    writer = Writer(kernel, axes)
+    writer = Writer(kernel, axes, online=schedule.get("online") == "moments" and "moments")
     *rows, row = axes
     _place(writer, rows)
     writer.tile.define(row, "0")
@@ -40,6 +41,8 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
             writer.emit(instr)
         elif writer.is_local(instr):
             writer.local_reduce(instr)
+        elif isinstance(writer.pair, MomentsPair) and instr in (writer.pair.first, writer.pair.second):
+            _moments(writer, writer.pair, instr, mask)
         else:
             operand = writer.masked_operand(instr, mask)
             if instr.op == "reduce_prod" and not mask:
@@ -51,9 +54,37 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
     return _function(writer, schedule, rows)
 
 
+def _moments(writer: Writer, pair: MomentsPair, instr: Instr, mask: str) -> None:
+    """One of the two sums of a row in registers."""
+    if instr is pair.first:
+        pair.shift(writer)
+        gap = f"{writer.arg(instr.args[0], instr.type)} - k{instr.id}"
+        writer.tile.put(f"gap{instr.id} = {f'tl.where({mask}, {gap}, 0.0)' if mask else gap}")
+    gaps = f"gap{pair.first.id}"
+    folded = writer.fold(instr, gaps if instr is pair.first else f"{gaps} * {gaps}")
+    for line in pair.finish(instr, folded, str(writer.k.row_length)):
+        writer.tile.put(line)
+
+
+def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """All instructions once an element, by a fixed number of programs that walk over everything in strides."""
+    writer = Writer(kernel, axes)
+    (axis,) = axes
+    programs = min(schedule["programs"], axis.blocks)
+    start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
+    writer.tile.enter(f"for x0 in range({start}, {axis.size!r}, {programs * axis.block!r}):")
+    writer.tile.define(axis, "x0")
+    for instr in kernel.instrs:
+        writer.emit(instr)
+    for store in kernel.stores:
+        writer.store(store)
+    writer.tile.leave()
+    return Function(kernel.name, *writer.source(kernel.name), programs, schedule["warps"])
+
+
 def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     """One pass over the row a stage, with lane-wise accumulators."""
-    writer = Writer(kernel, axes, online=bool(schedule.get("online")))
+    writer = Writer(kernel, axes, online=schedule.get("online", False))
     *rows, row = axes
     _place(writer, rows)
     passes = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
@@ -82,12 +113,14 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     operands = writer.operands(reduces)
+    if isinstance(writer.pair, MomentsPair) and writer.pair.first in reduces:
+        writer.pair.shift(writer)
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
     loop = length > row.block
     if loop:
-        tile.enter(f"for r0 in range(0, {length}, {row.block}):")
+        tile.enter(f"for r0 in range(0, {length!r}, {row.block!r}):")
     base = start if not loop else "r0" if start == "0" else f"{start} + r0"
     tile.define(row, base)
     for instr in writer.closure([*operands, *(s.value for s in stores)], row_level=False):

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from dvk.composer.kernel import Instr, Kernel
+from dvk.composer.sizes import Size
 from dvk.composer.triton_online import nan_shows_anyway
 
 TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
@@ -136,7 +137,7 @@ def dvk_product(a, b):
     return a * b
 """,
 }
-_NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",)}
+NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",)}
 _DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max"}
 
 
@@ -156,7 +157,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
             found.add(helper("dvk_max", instr.type))
         elif instr.op == "reduce_prod":
             found.add("dvk_product")
-    return found | {need for name in found for need in _NEEDS.get(name, ())}
+    return found | {need for name in found for need in NEEDS.get(name, ())}
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -169,9 +170,9 @@ def literal(value: bool | int | float, want: str) -> str:
     """A number as source; in a binary operation Triton gives it the type of the other operand."""
     if want == "bool":
         return str(bool(value))
-    if want not in FLOAT:
-        return str(int(value))
-    value = float(value)
+    if want not in FLOAT or isinstance(value, Size):
+        return str(value if isinstance(value, Size) else int(value))
+    value = value if isinstance(value, float) else float(value)
     return f'float("{value}")' if math.isinf(value) or math.isnan(value) else repr(value)
 
 

@@ -2,12 +2,14 @@
 
 Kinds and their keys (all sizes in elements, powers of two):
   flat        `block`: one flat index over everything
+  stride      `block`, `programs`: as flat, but so many programs walk over everything (not among `schedules`)
   tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
   persistent  `xblock` rows a program, each whole in registers
   looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
   split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
-Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see
-`triton_online`). Numbers are for a GPU of about 132 SMs; measurement decides.
+Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `triton_online`),
+`online: "moments"` on persistent and looped a variance from shifted sums (see `triton_moments`). Numbers are for a
+GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
+from dvk.composer.sizes import leaves_rest
 from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import Axis, power
 
@@ -60,7 +63,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
-    if schedule["kind"] == "flat":
+    if schedule["kind"] in ("flat", "stride"):
         return [_axis("x", rows, schedule["block"])]
     if schedule["kind"] == "tile":
         outer, middle, inner = _tile_variables(kernel)
@@ -68,7 +71,7 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     reduced = tuple(v for v in kernel.reduced if v.size > 1)
     length = math.prod(v.size for v in reduced)
     block = power(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
-    row = Axis("r", reduced, block, length % block != 0)
+    row = Axis("r", reduced, block, leaves_rest(length, block))
     xblock = schedule["xblock"]
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
         # Blocks stay inside the fastest variable: the slower ones are scalars of the program.
@@ -79,7 +82,7 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
 def _axis(name: str, variables: tuple[Var, ...], block: int) -> Axis:
     size = math.prod(v.size for v in variables)
     block = min(block, power(size))
-    return Axis(name, variables, block, size % block != 0)
+    return Axis(name, variables, block, leaves_rest(size, block))
 
 
 def _scalar(variables: tuple[Var, ...]) -> list[Axis]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Kernel, Store
+from dvk.composer.sizes import leaves_rest
 from dvk.composer.triton_forms import row_pass
 from dvk.composer.triton_online import VariancePair
 from dvk.composer.triton_tile import Axis, power
@@ -121,7 +122,7 @@ def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, sto
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
-    axis = Axis("x", rows, block, kernel.num_rows % block != 0)
+    axis = Axis("x", rows, block, leaves_rest(kernel.num_rows, block))
     writer = Writer(kernel, [axis, Axis("s", (), partials.splits)], online=bool(schedule.get("online")))
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])

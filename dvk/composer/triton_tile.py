@@ -89,7 +89,7 @@ class Tile:
         else:
             self.put(f"{axis.name} = {'' if base == '0' else base + ' + '}{self.lanes(axis)}")
         if axis.masked:
-            self.put(f"{axis.name}mask = {axis.name} < {axis.size}")
+            self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
 
     def reaching(self, variables: Iterable[Var]) -> list[Axis]:
         """Axes that carry any of the variables."""

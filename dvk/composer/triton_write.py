@@ -14,7 +14,8 @@ from dvk.composer.affine import Affine
 from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
 from dvk.composer.triton_gather import OneHot, gather, one_hot
 from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
-from dvk.composer.triton_online import nan_shows_anyway, online_pair
+from dvk.composer.triton_moments import MomentsPair
+from dvk.composer.triton_online import Pair, VariancePair, nan_shows_anyway, online_pair
 from dvk.composer.triton_tile import Axis, Tile, needs_int64
 
 
@@ -33,10 +34,12 @@ class Function:
 class Writer:
     """State while one function is written."""
 
-    def __init__(self, kernel: Kernel, axes: list[Axis], online: bool = False):
+    def __init__(self, kernel: Kernel, axes: list[Axis], online: bool | str = False):
         self.k = kernel
         self.tile = Tile(axes, needs_int64(kernel))
-        self.pair = online_pair(kernel) if online else None
+        self.pair: Pair | MomentsPair | None = online_pair(kernel) if online else None
+        if online == "moments" and isinstance(self.pair, VariancePair):
+            self.pair = MomentsPair(self.pair.first, self.pair.second)
         self.params: set[str] = set()
         self.names: dict[int, str] = {}
         """Registers that for the moment go by another name than `v…`."""
@@ -187,6 +190,10 @@ class Writer:
         partial = f"{prefix}{reduce.id}"
         if self.pair is not None and reduce in (self.pair.first, self.pair.second):
             partial = self.pair.partial(reduce, prefix, "count", length)
+            if isinstance(self.pair, MomentsPair):
+                for line in self.pair.finish(reduce, self.fold(reduce, partial), str(self.k.row_length)):
+                    self.tile.put(line)
+                return
         self.tile.put(f"v{reduce.id} = {self.fold(reduce, partial)}")
 
     # -------------------------------------------------------------- what a pass needs

@@ -88,7 +88,7 @@ def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     dim %= len(x.shape)
     total = x.shape[dim]
     if name == "chunk":
-        size = -(-total // args[1])
+        size = total // args[1] if total % args[1] == 0 else -(-total // args[1])
         sizes = [min(size, total - at) for at in range(0, total, size)]
     elif name == "split" and isinstance(args[1], int):
         sizes = [min(args[1], total - at) for at in range(0, total, args[1])]

@@ -1,7 +1,8 @@
 """The bench that arms take turns at: lent inputs at fixed addresses, fresh values for each call, flushed caches, one clock.
 
-A round gives every arm one call, in random order, on the same inputs in the same place; ratios are
-taken within a round, so what drifts hits all alike. Values are drawn by the referee and shown to a
+A round gives every arm one call, on the same inputs in the same place; ratios are taken within a round, so what
+drifts hits all alike. The order is random in one round and the reverse in the next, so that no arm is first more often;
+outputs are compared when the round is over, so that every call comes after the same work. Values are drawn by the referee and shown to a
 candidate's process once, when it has been stopped ready to call; every output of a timed call is compared.
 
 A call's time is the runner's own (start to end, device synchronised), plus whatever the judge's
@@ -20,8 +21,7 @@ import os
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -31,18 +31,30 @@ from dvk.config import Judge
 from dvk.harness import sampling, slots
 from dvk.harness.board import Board, Layout, layout_of
 from dvk.harness.cases import Case, Cases
+from dvk.harness.compare import same_bits
 from dvk.harness.intervals import settled
-from dvk.harness.peer import Peer
+from dvk.harness.peer import Peer, Shot
 from dvk.records import Task
 
 WARM_ROUNDS = 2
-MIN_ROUNDS = 7
+MIN_ROUNDS = 8
+"""Even: rounds come in pairs of opposite order."""
 MAX_FLUSH_BYTES = 256 << 20
 NUM_ALONE = 7
-SHORT_MS, MOST_STANDS, ENOUGH_SEEN = 0.3, 80, 16
-"""Stopping a process takes about 0.1 ms; how often it is stopped at most, and how many threads must be seen somewhere."""
+SHORT_MS, MOST_STANDS, ENOUGH_SEEN, LOOKS = 0.3, 80, 16, 2
+"""Stopping a process takes about 0.1 ms; how often it is stopped at most, how many threads must be seen somewhere, and how often
+it is stopped after each round of timed calls."""
+
+LATER_BYTES = 2 << 30
+"""Copies of timed outputs that are kept to be compared after the device was given back."""
+
+MOST_BUFFERS = 64
+"""Read after each timed call; of more than that some, others in each series."""
 
 OnOutput = Callable[[Case, list[torch.Tensor]], None]
+OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor]], None]
+"""Told the outputs of a timed call, and those buffers after it that the reference changes."""
+Outputs = list[tuple[Case, list[torch.Tensor]]]
 
 
 @dataclass
@@ -78,6 +90,8 @@ class Bench:
         self._alone_ms, self._overhead_ms = 1.0, 20.0
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
+        before = cases.initial(0)
+        self._changing = [name for name, after in self.native.buffers.items() if not same_bits(after, before[name])]
 
     def close(self) -> None:
         """Take back everything lent."""
@@ -106,8 +120,8 @@ class Bench:
         call = slots.empty(self.native.args, self.native.kwargs)
         peer.build(self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training)
 
-    def load(self, peer: Peer, number: int) -> bool:
-        """Give a runner the weight set `number`; whether it fits."""
+    def load(self, peer: Peer, number: int) -> list[str]:
+        """Give a runner the weight set `number`; names of what found no place."""
         if not peer.trusted:  # it keeps the mapping: what is lent to it is lent to nobody else
             board, names = self._weights_board(number)
             try:
@@ -145,9 +159,10 @@ class Bench:
         *,
         rounds: int,
         limit_s: float,
-        on_output: OnOutput | None,
+        on_output: OnTimed | None,
         early: bool = False,
         width: float = 0.005,
+        seen: sampling.Seen | None = None,
     ) -> Samples:
         """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
 
@@ -157,6 +172,7 @@ class Bench:
             limit_s: start no round after so many seconds, once there are enough.
             on_output: called with each of the candidate's outputs.
             early: stop as soon as the candidate's ratio to the reference is settled within `width`.
+            seen: told where the candidate stands in calls between those that are timed.
 
         Raises:
             Failed, Interfered, Gone: from the arm that did it; `on_output`'s own.
@@ -164,62 +180,89 @@ class Bench:
         samples = Samples({name: [] for name in arms}, {name: [] for name in arms})
         order = list(arms)
         began = time.perf_counter()
-        for peer in arms.values():
-            peer.enter(self._outputs())
+        kept = random.sample(self._changing, min(MOST_BUFFERS, len(self._changing)))
+        inside: list[Peer] = []
         number = 0
-        while True:
-            done = number - WARM_ROUNDS
-            if done >= rounds or (done >= MIN_ROUNDS and time.perf_counter() - began > limit_s):
-                break
-            if early and done >= MIN_ROUNDS and done % MIN_ROUNDS == 0 and \
-                    settled(samples.ms["reference"], samples.ms["candidate"], width):
-                break
-            case = self.cases.fresh(number)
-            random.shuffle(order)
-            for name in order:
-                take = name == "candidate" and on_output is not None
-                shot, leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case))  # noqa: B023 - called at once
+        try:
+            for peer in arms.values():
+                peer.enter(self._outputs(), {name: _dense(self.native.buffers[name]) for name in kept})
+                inside.append(peer)
+            while True:
+                done = number - WARM_ROUNDS
+                if done >= rounds or (done >= MIN_ROUNDS and done % 2 == 0 and time.perf_counter() - began > limit_s):
+                    break
+                if early and done >= MIN_ROUNDS and done % MIN_ROUNDS == 0 and \
+                        settled(samples.ms["reference"], samples.ms["candidate"], width):
+                    break
+                case = self.cases.fresh(number)
+                order.reverse() if number % 2 else random.shuffle(order)
+                shots, leaves = self._round(arms, order, case, on_output is not None)
+                if seen is not None and shots["candidate"].inner_ms >= SHORT_MS:
+                    for _ in range(LOOKS):
+                        self._look(arms["candidate"], case, shots["candidate"], seen)
                 if number >= WARM_ROUNDS:
-                    samples.ms[name].append(max(shot.inner_ms, 1e-6))
-                    samples.gaps_ms[name].append(shot.gap_ms)
-                if take:
-                    assert on_output is not None
-                    if changed := self.board.holds(case.inputs):
-                        raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
-                    on_output(case, leaves)
-                if self.task.device == "cpu":  # on a GPU calls go before the timed one, on whatever lies there
-                    self.board.poison()  # the next arm must not find this round's inputs before its call begins
-            number += 1
-        for peer in arms.values():
-            peer.leave()
+                    for name, shot in shots.items():
+                        samples.ms[name].append(max(shot.inner_ms, 1e-6))
+                        samples.gaps_ms[name].append(shot.gap_ms)
+                if on_output is not None:
+                    after = len(leaves) - len(kept)
+                    on_output(case, leaves[:after], dict(zip(kept, leaves[after:], strict=True)))
+                number += 1
+        finally:
+            for peer in inside:
+                peer.leave()
         samples.seconds = time.perf_counter() - began
         return samples
 
+    def _round(
+        self, arms: Mapping[str, Peer], order: Sequence[str], case: Case, take: bool
+    ) -> tuple[dict[str, Shot], list[torch.Tensor]]:
+        """A call of each arm, and what the candidate's left."""
+        shots: dict[str, Shot] = {}
+        found: list[torch.Tensor] = []
+        for name in order:
+            shots[name], leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case))
+            if take:  # of the others, too: what comes before a call must not depend on whose it is
+                changed = self.board.holds(case.inputs)
+                if name == "candidate" and changed:
+                    raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
+                found = leaves if name == "candidate" else found
+            if self.task.device == "cpu":  # on a GPU calls go before the timed one, on whatever lies there
+                self.board.poison()  # the next arm must not find this round's inputs before its call begins
+        return shots, found
 
     def own_share(self, peer: Peer, home: str) -> float | None:
         """Share of a candidate's running threads that were seen in its own code; None where calls are too short to tell."""
         peer.enter(self._outputs())
         case = self.cases.fresh(0)
         shot, _ = peer.shoot(self.told_seed(case), False, lambda: self._lay(case))
-        seen: Counter[str] = Counter()
-        if shot.inner_ms >= SHORT_MS:
-            for _ in range(MOST_STANDS):
-                if seen["own"] + seen["library"] >= ENOUGH_SEEN:
-                    break
-                counters = peer.stand(self.told_seed(case), random.random() * shot.inner_ms / 1e3, lambda: self._lay(case))
-                seen += sampling.owners(peer.pid, counters, home)
-                peer.finish()
+        seen = sampling.Seen(peer.pid, home)
+        for _ in range(MOST_STANDS if shot.inner_ms >= SHORT_MS else 0):
+            if seen.count >= ENOUGH_SEEN:
+                break
+            self._look(peer, case, shot, seen)
         peer.leave()
-        known = seen["own"] + seen["library"]
-        return seen["own"] / known if known >= ENOUGH_SEEN // 2 else None
+        return seen.share if seen.count >= ENOUGH_SEEN // 2 else None
+
+    def _look(self, peer: Peer, case: Case, shot: Shot, seen: sampling.Seen) -> None:
+        """See where it stands somewhere in a call; from within no different from those that are timed, until it is over."""
+        if peer.stand(self.told_seed(case), random.random() * shot.inner_ms / 1e3, lambda: self._lay(case)):
+            seen.look()
+        peer.finish()
 
     def _lay(self, case: Case) -> None:
         self.board.put(case.inputs)
         self._flush()
 
-    def duel(self, player: Peer, *, rounds: int, limit_s: float, on_output: OnOutput, width: float) -> Samples:
-        """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player."""
+    def duel(self, player: Peer, *, rounds: int, limit_s: float, on_output: OnTimed, width: float) -> tuple[Samples, Outputs]:
+        """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player.
+
+        Returns:
+            The samples, and outputs that `on_output` has not been given yet: nobody else need wait while they are compared.
+        """
         samples = Samples({"reference": [], "candidate": []}, {})
+        later: Outputs = []
+        room = LATER_BYTES
         player.enter(self._outputs())
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
@@ -229,19 +272,31 @@ class Bench:
                 break
             case = self.cases.fresh(number)
             self.board.put(case.inputs)
-            torch.cuda.synchronize()
             reference_ms, candidate_ms, leaves = player.duel()
             if done >= 0:
                 samples.ms["reference"].append(max(reference_ms, 1e-6))
                 samples.ms["candidate"].append(max(candidate_ms, 1e-6))
-            on_output(case, leaves)
+            size = sum(leaf.nbytes for leaf in leaves)
+            if size <= room:
+                room -= size
+                later.append((case, [leaf.clone() for leaf in leaves]))
+            else:
+                try:
+                    on_output(case, leaves, {})
+                except BaseException:
+                    player.leave()
+                    raise
             number += 1
         player.leave()
         samples.seconds = time.perf_counter() - began
-        return samples
+        return samples, later
 
     def _outputs(self) -> list[Layout]:
         return [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]
+
+
+def _dense(tensor: torch.Tensor) -> Layout:
+    return layout_of(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
 
 
 class Flush:

@@ -19,6 +19,7 @@ cancel to nothing; `Sums` and `sensitivity` are what that led to.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -33,7 +34,7 @@ from dvk.harness.calibration import Calibration
 from dvk.harness.calls import Buffers, NotDifferentiable
 from dvk.harness.case import Case, Outcome, num_bytes
 from dvk.harness.compare import Expected
-from dvk.harness.families import NATIVE, TIES, derive, kind_of, zero_mean_already
+from dvk.harness.families import NATIVE, STRAYS, TIES, derive, kind_of, zero_mean_already
 from dvk.harness.keys import Key, plan, reduced
 from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import Class, class_of
@@ -81,6 +82,8 @@ class Cases:
         self._kept: dict[Key, Case | None] = {}
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
+        self._lurking: tuple[list[Expected], bool] | None = None
+        """What strays were calibrated to, and whether what is never negative stayed so; None where there are none."""
         self._vetted: set[int] = {0, INTEGERS}
         self._room = KEEP_BYTES[task.device]
         self._stock: dict[int, Case] = {}
@@ -110,6 +113,18 @@ class Cases:
         self._vet_weights(weights)
         return self.sets.state(weights)
 
+    def needed(self, names: Sequence[str]) -> list[str]:
+        """Those of the weights `names` that the reference's answer depends on, together: all that change, or none."""
+        changing = [name for name in names if name in self.sets.names]
+        self._vet_weights(1)
+        if not changing or not self.sets.effective(1):
+            return []
+        case, others = self.fresh(0), self.sets.state(1)
+        found = self.reference.run_with(case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}})
+        if found is None or found.spec_text != case.spec_text:
+            return []
+        return [] if health.accepts(case, found.leaves) else changing
+
     def use(self, weights: int) -> None:
         """Load a weight set into the reference."""
         self._vet_weights(weights)
@@ -120,10 +135,15 @@ class Cases:
         return self.reference.initial(weights)
 
     def fresh(self, number: int) -> Case:
-        """The native draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws."""
+        """The draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws.
+
+        Native, and about every second with strays in it, but for number 0: a look at a sample of the inputs must not tell
+        whether this is a call that is timed, nor whether a short cut will do.
+        """
         if number in self._stock:
             return self._stock[number]
-        case = self._followed(Key(NATIVE, NATIVE, 0, (self._seed + 15_485_863 + 104_729 * number) % (1 << 31)))
+        key = Key(NATIVE, NATIVE, 0, (self._seed + 15_485_863 + 104_729 * number) % (1 << 31))
+        case = (self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None) or self._followed(key)
         if case.num_bytes <= self._stock_room:
             self._stock_room -= case.num_bytes
             self._stock[number] = case
@@ -147,6 +167,17 @@ class Cases:
     def findings(self) -> tuple[str, ...]:
         """What is degenerate about the problem (`health`)."""
         return health.health(self)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The findings, and what follows from them and from the inputs made so far."""
+        found = list(self.findings)
+        if health.degenerate(found):
+            found.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
+        if 0 < self.separation < 1:
+            off = f"{self.separation:.2g} times what is admitted"
+            found.append(f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}")
+        return tuple(found)
 
     def release(self) -> None:
         """Drop the float64 twin; it is made again if a case has to be recomputed."""
@@ -186,8 +217,8 @@ class Cases:
             seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
             case = self._held_against_truth(Key(self._cheap(), NATIVE, 0, seed, backward))
             self._keep(case.key, case)
-            thin = [replace(e, same=None, truth=None, scale=None if e.scale is None else e.scale[:0]) for e in case.expected]
-            self._bases[backward] = self._best[backward] = replace(case, args=[], kwargs={}, buffers={}, expected=thin)
+            thin = replace(case, args=[], kwargs={}, buffers={}, expected=[_thin(e) for e in case.expected])
+            self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]
 
     def _held_against_truth(self, key: Key) -> Case:
@@ -213,6 +244,27 @@ class Cases:
             raise Unfit("the reference returns another structure")
         return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
 
+    def _strayed(self, key: Key) -> Case | None:
+        """The native draw of `key` with strays in it; None where the reference is not at home there."""
+        planned = next((k for k in self.keys if k.family == STRAYS), None)
+        if planned is None or key.backward or self.get(planned) is None or self._lurking is None:
+            return None
+        like, keep_sign = self._lurking
+        base = self._base(False)
+        draw, changed = self._drawn(replace(key, family=STRAYS), keep_sign)
+        try:
+            answer = self.reference.run(draw)
+        except Exception:  # noqa: BLE001 - values of our making
+            return None
+        if not changed or answer.spec_text != base.spec_text:
+            return None
+        expected = self._calibration.followed(draw, answer, base.expected)
+        for want, other, known in zip(expected, self._calibration.followed(draw, answer, like), like, strict=True):
+            if known.finite and not want.finite:
+                return None
+            want.admitted = want.admitted.at_least(other.admitted)
+        return self._case(replace(key, family=STRAYS), draw, answer, expected)
+
     def _family(self, key: Key) -> Case:
         reason = "no floating input whose values could be changed"
         if key.variant not in self.built.variants:
@@ -225,9 +277,13 @@ class Cases:
             if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
                 raise Unfit("native inputs have zero mean already")
             try:
-                return self._fitting(tried, draw)
+                case = self._fitting(tried, draw)
             except Unfit as why:
                 reason = str(why)
+                continue
+            if key.family == STRAYS and self._lurking is None and not key.backward:
+                self._lurking = [_thin(e) for e in case.expected], keep_sign
+            return case
         raise Unfit(reason)
 
     def _attempts(self, key: Key) -> Iterator[tuple[int, bool]]:
@@ -334,6 +390,11 @@ class Cases:
 
     def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
         return Case(key, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
+
+
+def _thin(want: Expected) -> Expected:
+    """What later draws need of it, without its tensors."""
+    return replace(want, same=None, truth=None, scale=None if want.scale is None else want.scale[:0])
 
 
 __all__ = ["Case", "Cases", "Key", "Outcome", "plan"]

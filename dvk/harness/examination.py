@@ -9,19 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import Bench, InputChanged
+from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples
 from dvk.harness.board import Board
 from dvk.harness.cases import Case, Cases, Key, Outcome
 from dvk.harness.charges import allowance, judged
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.harness.sampling import Seen
 from dvk.records import Status, Task
 
 Say = Callable[[str], None]
@@ -142,7 +145,15 @@ class Examination:
             with self.lane(True):
                 stage = "time"
                 self.say("time")
-                return self._timed(arms, rounds, limit_s) if plan is None else self._duel(rounds, limit_s)
+                if plan is None:
+                    return self._timed(arms, rounds, limit_s, require_kernels)
+                samples, outputs = self._duel(rounds, limit_s)
+            self.say("check")
+            for case, leaves in outputs:
+                self._timed_output(case, leaves, {})
+            return self._findings(
+                Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device",
+            )
         except Failed as error:
             return self._findings(error.status, error.stage or stage, error=error.error)
         except Wrong as error:
@@ -189,7 +200,8 @@ class Examination:
             if case.key.weights != loaded:
                 if self.follows:
                     self._weights_kept(loaded)
-                self.follows, loaded = self.bench.load(self.peer, case.key.weights), case.key.weights
+                loaded = case.key.weights
+                self.follows = self._load(loaded)
                 if loaded and not self.follows:
                     continue
             board = self.bench.board_for(case)
@@ -204,6 +216,18 @@ class Examination:
         if variant != self.bench.native.key.variant:
             native = self.bench.native
             self.peer.lend(self.bench.board_for(native), native.args, native.kwargs, native.key.variant)
+
+    def _load(self, number: int) -> bool:
+        """Whether it takes the weights of a set; who takes none is judged under one set only, so must need none."""
+        missing = self.bench.load(self.peer, number)
+        if needed := self.cases.needed(missing):
+            shapes = "x".join(map(str, self.cases.state(0)[needed[0]].shape)) or "scalar"
+            error = (
+                f"nothing in it stands for the weight `{needed[0]}` ({shapes}), which the result depends on: keep the reference's "
+                "parameters under their names, and make copies, packed or folded, anew after load_state_dict"
+            )
+            raise Failed(Status.REJECTED, "check", error)
+        return not self.cases.sets.names & set(missing)
 
     def _case(self, key: Key) -> Case | None:
         """The reference's work is not the candidate's time."""
@@ -243,27 +267,37 @@ class Examination:
         """Weights change through load_state_dict only."""
         state = self.cases.state(number)
         for name, mine in self._named("parameters", set(state)).items():
-            if not compare.same_bits(mine, state[name].detach()):
+            turned = name in self.peer.aliases.values() and state[name].dim() > 1  # its values are seen in outputs
+            if not turned and not compare.same_bits(mine, state[name].detach()):
                 raise Wrong(f"it changes the weight `{name}`")
 
     def _own_kernels(self) -> None:
-        """Without PyTorch's operators it must still answer, and rightly."""
-        case = self.cases.fresh(0)
-        self.bench.board_for(case)
+        """Without PyTorch's operators it must still answer, and rightly, at every shape that was compared."""
+        native = self.cases.fresh(0)
+        shapes = {case.key.variant: case for case in self.checked if not case.backward and case.key.variant != native.key.variant}
         try:
-            answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
-            leaves, spec = _claims(answer)
-            outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
-            self._accept(self.cases.check(case, outputs, spec))
+            for case in (*shapes.values(), native):
+                if self.follows:
+                    self.bench.load(self.peer, case.key.weights)
+                self.peer.lend(self.bench.board_for(case), case.args, case.kwargs, case.key.variant)
+                answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
+                leaves, spec = _claims(answer)
+                outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+                self._accept(self.cases.check(case, outputs, spec))
         except (Failed, Wrong) as error:
             what = error.error if isinstance(error, Failed) else str(error)
             raise Failed(Status.REJECTED, "check", f"without PyTorch's operators it does not compute the result: {what}") from None
         if self.task.device == "cpu":
             # The candidate may have lifted that ban; where its threads stand it cannot hide.
-            self.coverage = self.bench.own_share(self.peer, self.home)
-            if self.coverage is not None and self.coverage < MOSTLY:
-                share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries"
-                raise Failed(Status.REJECTED, "check", f"its own kernels do not do the computing: {share}")
+            self._seen_at_work(self.bench.own_share(self.peer, self.home), "check")
+
+    def _seen_at_work(self, coverage: float | None, stage: str) -> None:
+        if coverage is None:
+            return
+        self.coverage = min(coverage, self.coverage if self.coverage is not None else 1.0)
+        if self.coverage < MOSTLY:
+            share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
+            raise Failed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
 
     def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
         """Copies of the candidate's buffers or parameters."""
@@ -271,17 +305,21 @@ class Examination:
         leaves, names = _claims(answer)[0], answer.get("names")
         if not isinstance(names, list) or len(names) != len(leaves):
             raise Interfered("it wrote to the judge's line")
-        held = [(str(name), leaf) for name, leaf in zip(names, leaves, strict=True) if str(name) in wanted]
+        called = [self.peer.aliases.get(str(name), str(name)) for name in names]
+        held = [(name, leaf) for name, leaf in zip(called, leaves, strict=True) if name in wanted]
         values = self.peer.fetch([leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES)
         return {name: value for (name, _), value in zip(held, values, strict=True) if isinstance(value, torch.Tensor)}
 
     # ------------------------------------------------------------ time
 
-    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float) -> Findings:
+    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float, looked_at: bool) -> Findings:
+        seen = Seen(self.peer.pid, self.home) if looked_at and self.task.device == "cpu" else None
         samples = self.bench.measure(
             {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
-            width=self.settings.settled,
+            width=self.settings.settled, seen=seen,
         )
+        if seen is not None and seen.count >= ENOUGH_SEEN // 2:
+            self._seen_at_work(seen.share, "time")
         allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
         told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
@@ -289,18 +327,18 @@ class Examination:
             Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
         )
 
-    def _duel(self, rounds: int, limit_s: float) -> Findings:
-        samples = self.bench.duel(
+    def _duel(self, rounds: int, limit_s: float) -> tuple[Samples, Outputs]:
+        return self.bench.duel(
             self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
         )
-        return self._findings(
-            Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device",
-        )
 
-    def _timed_output(self, case: Case, outputs: list[torch.Tensor]) -> None:
+    def _timed_output(self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
         given = iter(outputs)
         leaves = [next(given) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
         self._accept(self.cases.check(case, leaves, case.spec_text), "in a timed call: ")
+        if buffers:
+            few = replace(case, buffers={name: case.buffers[name] for name in buffers})
+            self._accept(self.cases.check_buffers(few, dict(buffers)), "in a timed call: ")
 
 
 def _claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:

@@ -7,6 +7,8 @@
     large, small   a thousand times the native values, a thousandth: left-out maxima, epsilons, saturation
     heavy_tail     one value of a row, sometimes its last, exceeds the others a thousandfold: left-out terms
     constant_rows  some rows one value throughout, some zero
+    strays         native but for a few single elements of another size or sign: who looks at a sample of the inputs
+                   to tell native ones does not see them; timed draws have them, too
 
 What would lose its meaning stays native in every family (`kind_of`): labels, masks, indices, single
 numbers, values that sum to one, sorted values, and tensors with infinities. Zeros of a sparse tensor
@@ -27,14 +29,17 @@ from dvk.harness.compare import row_length
 from dvk.harness.domains import Domain
 
 NATIVE = "native"
-FAMILIES = ("zero_mean", "integers", "heavy_tail", "large", "small", "constant_rows")
+STRAYS = "strays"
+FAMILIES = ("zero_mean", "integers", STRAYS, "heavy_tail", "large", "small", "constant_rows")
 """Besides the native one, most telling first."""
-WITHIN_UNIT = ("integers", "small", "constant_rows")
+WITHIN_UNIT = ("integers", "small", "constant_rows", STRAYS)
 """Families that keep what lies in [0, 1] there."""
 TIES = ("integers", "constant_rows")
 """Families with many equal values: which of them an index names is arbitrary."""
 
 FACTOR = 1000.0
+STRAY_FACTORS = (1.0, 30.0, FACTOR)
+MOST_STRAYS = 8
 LARGEST_HALF = 8192.0
 """No float16 input beyond this: squares and sums must not overflow for the family's sake alone."""
 SAMPLE = 4096
@@ -78,12 +83,14 @@ def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Gener
         tensor: a native input.
         kind: what `kind_of` says of it.
         generator: of the tensor's device.
-        keep_sign: leave inputs alone that are never negative.
+        keep_sign: leave inputs alone that are never negative; strays in them are not negative either.
     """
-    if kind == "fixed" or (keep_sign and kind != "signed") or (kind == "unit" and family not in WITHIN_UNIT):
+    cautious = keep_sign and kind != "signed"
+    if kind == "fixed" or (cautious and family != STRAYS) or (kind == "unit" and family not in WITHIN_UNIT):
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
-    made = _MAKERS[family](wide, kind != "signed", tensor.dtype, generator)
+    positive = cautious or kind == "unit" if family == STRAYS else kind != "signed"
+    made = _MAKERS[family](wide, positive, tensor.dtype, generator)
     if kind == "unit":
         made = made.clamp(max=1.0)
     if _symmetric(tensor):
@@ -138,6 +145,21 @@ def _constant_rows(native: torch.Tensor, positive: bool, dtype: torch.dtype, gen
     return rows.reshape(native.shape)
 
 
+def _strays(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    made = native.reshape(-1).clone()
+
+    def drawn(high: int, count: int) -> torch.Tensor:
+        return torch.randint(0, high, (count,), device=made.device, generator=generator)
+
+    count = min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, made.numel() // 16))
+    rms = _rms(native)
+    factors = torch.tensor([min(factor, _factor(rms, dtype)) for factor in STRAY_FACTORS], dtype=made.dtype, device=made.device)
+    sign = torch.ones(count, device=made.device) if positive else 1.0 - 2 * drawn(2, count)
+    size = 0.5 + torch.rand((count,), device=made.device, generator=generator)
+    made[drawn(made.numel(), count)] = (rms * factors[drawn(len(factors), count)] * sign * size).to(made.dtype)
+    return made.reshape(native.shape)
+
+
 _MAKERS: dict[str, Maker] = {
     "zero_mean": _zero_mean,
     "integers": _integers,
@@ -145,6 +167,7 @@ _MAKERS: dict[str, Maker] = {
     "small": _small,
     "heavy_tail": _heavy_tail,
     "constant_rows": _constant_rows,
+    STRAYS: _strays,
 }
 
 
@@ -161,8 +184,10 @@ def _factor(size: float, dtype: torch.dtype) -> float:
 
 
 def _ordered(tensor: torch.Tensor) -> bool:
-    """Rows that never fall: boundaries, times, cumulated sums."""
-    return tensor.dim() > 0 and tensor.shape[-1] >= 8 and bool((tensor[..., 1:] >= tensor[..., :-1]).all())
+    """Rows that never fall, most of which rise: boundaries, times, cumulated sums. Rows of one value are in no order."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 8 or not bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
+        return False
+    return float((tensor[..., -1] > tensor[..., 0]).float().mean()) > 0.5
 
 
 def _symmetric(tensor: torch.Tensor) -> bool:

@@ -6,7 +6,7 @@ them, and both must agree; the stamps must lie between the judge's own, and what
 held against what the handshake costs the reference (`intervals.gap_charge`). So an output that is
 made after the bell, by whatever means, is either seen unfinished or paid for.
 
-A runner that is not called is stopped (SIGSTOP): spinning worker threads, background work and late
+A runner that is not called is stopped with all it has started (`held`): spinning worker threads, background work and late
 threads do not reach into others' turns.
 """
 
@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
+import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dvk.harness import memory, sampling, slots
+from dvk.harness import memory, slots
 from dvk.harness.board import Board, Layout, bytes_of, dtype_of
+from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
 
@@ -31,8 +32,6 @@ START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
 """Places of the control page, 64-bit words: stamps in ns, outputs' addresses from FIRST on, the number of the call
 that may begin, its seed."""
 
-
-STOP_S = 5.0
 
 
 class Failed(Exception):
@@ -72,11 +71,13 @@ class Peer:
         self._control_mapping = memory.Mapping(control, [memory.PAGE])
         self._control = (ctypes.c_int64 * (memory.PAGE // 8)).from_address(self._control_mapping.addresses[0])
         self._control_descriptor = control
-        self._stopped = False
         self._number = 0
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
+        self.aliases: dict[str, str] = {}
+        """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
+        self._held = Held(pid, self.trusted)
 
     def close(self) -> None:
         """Hang up; the runner ends."""
@@ -96,7 +97,7 @@ class Peer:
             Interfered: the answer is not one.
             Gone: the runner has ended.
         """
-        self._wake()
+        self._held.wake()
         self.link.send({"do": do, **order}, descriptors)
         return self._answer()
 
@@ -109,12 +110,17 @@ class Peer:
             inputs={"offer": offer, "call": call}, on_device=on_device, training=training,
         )
 
-    def load(self, weights: Board, names: Sequence[str]) -> bool:
-        """Hand over a state_dict; whether it fits by names and shapes."""
+    def load(self, weights: Board, names: Sequence[str]) -> list[str]:
+        """Hand over a state_dict; names of the tensors that nothing in the runner's module stands for."""
         offer, descriptors = weights.offer()
         for layout, name in zip(offer["layouts"], names, strict=True):
             layout["name"] = name
-        return bool(self.ask("weights", descriptors, offer=offer).get("loaded"))
+        answer = self.ask("weights", descriptors, offer=offer)
+        missing, called = answer.get("missing"), answer.get("names")
+        if not isinstance(missing, list) or not isinstance(called, dict):
+            raise Interfered("it wrote to the judge's line")
+        self.aliases = {str(mine): str(name) for name, mine in called.items() if mine != name}
+        return [name for name in names if name in missing or name not in called]
 
     def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str) -> None:
         """Other inputs."""
@@ -152,30 +158,33 @@ class Peer:
 
     # ------------------------------------------------------------ timed calls
 
-    def enter(self, outputs: Sequence[Layout]) -> None:
-        """Begin timed calls that return tensors of these layouts."""
-        self._wake()
-        self._layouts = list(outputs)
+    def enter(self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None) -> None:
+        """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names."""
+        self._held.wake()
+        self._layouts = outputs = [*outputs, *(buffers or {}).values()]
         if self.device == "cuda":
             self._place(outputs)
         else:
             self._received = [_empty(layout) for layout in outputs]
-        self.link.send({"do": "rounds", "sync": self.device == "cuda"})
+        self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {})})
         self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
         if self.name != "player":  # in which no foreign host code runs
-            self._stop()
+            self._held.stop()
 
     def leave(self) -> None:
-        """End timed calls."""
-        self._wake()
-        self.link.ring(b"x")
+        """End timed calls; nothing happens when the runner has ended."""
+        try:
+            self._held.wake()
+            self.link.ring(b"x")
+        except Gone:
+            pass
 
     def shoot(self, seed: int, take: bool, lay: Callable[[], None]) -> tuple[Shot, list[torch.Tensor]]:
-        """One timed call, and its outputs if they are wanted; those are ours until the next.
+        """One timed call, and its outputs and buffers if they are wanted; those are ours until the next.
 
         Args:
             seed: of all generators, for modules that draw.
-            take: read the outputs.
+            take: read them.
             lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
 
         Raises:
@@ -203,36 +212,39 @@ class Peer:
         elif take:
             outputs = self._take(sample, sizes)
         start, end = self._control[START], self._control[END]
-        self._stop()
+        self._held.stop()
         if not began <= start <= end <= ended:
             raise Interfered("its clock stamps are impossible")
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 
-    def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> list[int]:
-        """Where its threads stand `delay_s` into a call; empty when it was over by then. The runner is left stopped."""
+    def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
+        """Stop it `delay_s` into a call, and leave it so; False where the call was over by then."""
         self._begin(seed, lay)
         time.sleep(delay_s)
-        self._stop(surely=True)
-        return sampling.standing(self.pid)
+        self._held.stop(surely=True)
+        return not select.select([self.link.fileno()], [], [], 0)[0]
 
     def finish(self) -> None:
         """Let the call end that `stand` has stopped."""
-        self._wake()
+        self._held.wake()
         self._expect(b"d")
-        self._stop()
+        self._held.stop()
 
     def _begin(self, seed: int, lay: Callable[[], None]) -> int:
         """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
         self._control[SEED] = seed
-        self._wake()
+        self._held.wake()
         self.link.ring(b"p")
         self._expect(b"r")
-        self._stop(surely=True)
+        self._held.stop(surely=True)
+        before = self._held.used_s()
         lay()
+        if self._held.used_s() > before + SLACK_S:
+            raise Interfered("it ran while it was stopped")
         self._number += 1
         began = time.perf_counter_ns()
         self._control[GO] = self._number
-        self._wake()
+        self._held.wake()
         return began
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
@@ -241,12 +253,8 @@ class Peer:
         self._out.poison()
         torch.cuda.synchronize()
         self.link.ring(b"p")
-        self._expect(b"r")
-        self._number += 1
-        self._control[GO] = self._number
         self._expect(b"d")
-        outputs = self._export_timed()
-        return self._control[START] / 1e6, self._control[END] / 1e6, outputs
+        return self._control[START] / 1e6, self._control[END] / 1e6, self._out.tensors
 
     def _take(self, sample: memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]
@@ -286,13 +294,15 @@ class Peer:
 
     def _place(self, layouts: Sequence[Layout]) -> None:
         plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]
-        if self._out is not None:
-            if self._out.layouts == plain:
-                return
-            self._out.close()
-        self._out = Board(plain, self.device)
+        if self._out is not None and self._out.layouts == plain:
+            return
+        before, self._out = self._out, Board(plain, self.device)
         offer, descriptors = self._out.offer()
-        self.ask("board", descriptors, offer=offer)
+        try:
+            self.ask("board", descriptors, offer=offer)
+        finally:
+            if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
+                before.close()
 
     def _answer(self) -> dict[str, Any]:
         try:
@@ -321,26 +331,6 @@ class Peer:
             if got == b"e":
                 raise self._failure(self.link.receive())
             raise Interfered("it answers out of turn")
-
-    def _stop(self, surely: bool = False) -> None:
-        """Stop all its threads; `surely`: and wait until they are."""
-        self._signal(signal.SIGSTOP)
-        self._stopped = True
-        limit = time.monotonic() + STOP_S
-        while surely and not memory.stopped(self.pid):
-            if time.monotonic() > limit:
-                raise Gone
-
-    def _wake(self) -> None:
-        if self._stopped:
-            self._signal(signal.SIGCONT)
-            self._stopped = False
-
-    def _signal(self, number: int) -> None:
-        try:
-            os.killpg(self.pid, number)
-        except OSError:
-            raise Gone from None
 
 
 def _layout(leaf: dict[str, Any]) -> Layout:

@@ -6,29 +6,41 @@ arms, the eager reference and the plan, are captured once in CUDA graphs and rep
 same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory,
 which is why expected outputs are not in it; when one breaks the context, the process is replaced.
 
-Orders besides the runner's: plan. In `rounds` a call times both arms once.
+Boards stay mapped as long as their task: the reference's graph, captured once a task, reads the native
+one at the address it was captured with, whatever other shapes are lent in between.
+
+Orders besides the runner's: plan. Inside `rounds`: p times both arms once and copies the plan's outputs to
+the board → d; x leaves. A turn of two processes on the GPU takes longer than all of that, so there is one
+each way. Where the GPU's context is broken the process says what was raised and ends.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from dvk.harness import slots
+from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
-from dvk.harness.link import Link
-from dvk.harness.peer import END, GO, START
+from dvk.harness.link import Gone, Link
+from dvk.harness.peer import END, START
+from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
 from dvk.harness.plans.replay import Replay
-from dvk.harness.runner import Answer, Runner, outside, serve_orders, settle
+from dvk.harness.runner import Answer, Runner, failure, outside, serve_orders, settle
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
 
 POISON = float("nan")
 WARM_S = 0.005
+KEEP_BYTES = 2 << 30
+"""Device memory that PyTorch may hold on to from one plan to the next."""
 
 
 def serve(channel: Channel) -> None:
@@ -44,18 +56,33 @@ class Player(Runner):
         super().__init__(link)
         self.replays: dict[str, Replay] = {}
         self.variant = "native"
+        self._boards: dict[str, Board] = {}
+        """By what was offered, those of this task."""
+        self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
+        self._candidate: Captured | None = None
         self._reference: Callable[[], Any] | None = None
 
     def do_build(self, order: Answer) -> Answer:
-        """Another task: its reference."""
-        self.replays.clear()
-        self.variant, self._reference = "native", None
-        return super().do_build(order)
+        """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
+        before, self._boards = self._boards, {}
+        self._forget()
+        self.variant, self._reference, self._native = "native", None, None
+        try:
+            answer = super().do_build(order)
+        finally:
+            for board in before.values():
+                board.close()
+        assert self.board is not None
+        self._native = self.board, self.args, self.kwargs
+        return answer
 
     def do_plan(self, order: Answer) -> Answer:
-        """Take the place of whatever plan was there before."""
-        self.replays.clear()
-        torch.cuda.empty_cache()
+        """Take the place of whatever plan was there before, on the native inputs, whatever it was last called on."""
+        assert self._native is not None
+        self.variant, (self.board, self.args, self.kwargs) = "native", self._native
+        self._forget()
+        if torch.cuda.memory_reserved() > KEEP_BYTES:
+            torch.cuda.empty_cache()
         try:
             recording = decode(order["plan"])
             self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
@@ -103,8 +130,29 @@ class Player(Runner):
         return {"prepared": True}
 
     def rounds(self, sync: bool) -> None:
-        """Time both arms once a round, from graphs, until told to leave."""
+        """Time both arms once a round, from graphs, until told to leave; what is raised is told, and ends it."""
+        try:
+            self._rounds()
+        except Gone:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a kernel may have broken the context
+            traceback.print_exc(limit=20)
+            self.link.ring(b"e")
+            self.link.send({"failed": failure(error)})
+            if not self.whole():
+                raise Gone from None
+
+    def whole(self) -> bool:
+        """The GPU's context still works."""
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
+    def _rounds(self) -> None:
         reference, candidate = self._captured_reference(), self._candidate
+        assert candidate is not None
         flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, dtype=torch.int32, device="cuda")
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -116,26 +164,18 @@ class Player(Runner):
             end.synchronize()
             return int(start.elapsed_time(end) * 1e6)
 
-        number = self.control[GO]
         warm = time.monotonic() + WARM_S
         while time.monotonic() < warm:  # clocks rise
             timed(candidate.replay)
         self.link.ring(b"r")
-        while (byte := self.link.wait()) != b"x":
-            if byte == b"c":
-                self.copy_out(list(candidate.outputs))
-                self.link.ring(b"k")
-                continue
+        while self.link.wait() != b"x":
             for scratch in candidate.scratch:
                 scratch.view(torch.uint8).fill_(0xFF)
-            number += 1
-            self.link.ring(b"r")
-            while self.control[GO] < number:
-                pass
             arms = [(START, reference), (END, candidate.replay)]
             random.shuffle(arms)
             for place, arm in arms:
                 self.control[place] = timed(arm)
+            self.copy_out(list(candidate.outputs))
             self.link.ring(b"d")
 
     def _captured_reference(self) -> Callable[[], Any]:
@@ -152,6 +192,20 @@ class Player(Runner):
                 self._result = self.model(*self.args, **self.kwargs)
             self._reference = graph.replay
         return self._reference
+
+    def _forget(self) -> None:
+        """The last plan: its graph, then its kernels."""
+        self.leaves, self._candidate = [], None
+        for replay in self.replays.values():
+            replay.close()
+        self.replays.clear()
+
+    def _take_inputs(self, offered: Answer) -> None:
+        name = json.dumps(offered["offer"], sort_keys=True)
+        if name not in self._boards:
+            self._boards[name] = Board.borrow(offered["offer"], self.link.descriptors)
+        self.board = self._boards[name]
+        self.args, self.kwargs = slots.fill(offered["call"], self.board.tensors)
 
     def _load_plans(self) -> None:
         state = {name: tensor for name, tensor in self.model.state_dict().items() if isinstance(tensor, torch.Tensor)}

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dvk import machine
 from dvk.config import Config
+from dvk.harness import recording
 from dvk.harness.court import Contract, Court
 from dvk.harness.once import Once
 from dvk.harness.remembered import Remembered, key
@@ -37,6 +38,26 @@ class Pool:
         self.workers = max(1, workers)
         self.config = config
         self.remembered = remembered
+        self._keep = False
+        self._lock = threading.Lock()
+        self._idle: dict[object, list[Court]] = {}
+        """Courts that wait for the next `map`, by what they were made for."""
+
+    def __enter__(self) -> Pool:
+        """Within it, processes stay for the next `map`: starting them takes seconds, their GPU contexts most of it."""
+        self._keep = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keep = False
+        for court in [court for courts in self._idle.values() for court in courts]:
+            court.close()
+        self._idle.clear()
+
+    def warm(self) -> None:
+        """Begin to start what recording launch plans takes seconds to import, where there is a GPU to replay them on."""
+        if machine.gpu_names():
+            threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
 
     def map(
         self,
@@ -53,29 +74,36 @@ class Pool:
         Raises:
             MachineError: no sandbox can be started. Jobs in work are given up.
         """
-        desk = _Desk(list(jobs))
+        jobs = list(jobs)
+        desk = _Desk(jobs)
+        if contract != "module" and any(task.device == "cuda" and candidate.backend != "cpp" for task, candidate in jobs):
+            self.warm()
         once: Once[Verdict] = Once()
         results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
 
         def work(number: int) -> None:
             court: Court | None = None
+            kind: object = None
             try:
                 while (job := desk.take(court.task.id if court is not None else None)) is not None:
                     position, (task, candidate) = job
                     if court is not None and court.task.id != task.id:
                         court.turn_to(task)
                     elif court is None:
-                        court = Court(task, self.config, backward=backward,
-                                      require_kernels=require_kernels, gpu=_gpu(task, number), contract=contract)
+                        gpu = _gpu(task, number)
+                        kind = gpu, backward, require_kernels, contract
+                        court = self._again(kind, task) or Court(
+                            task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract)
                     mine = court
                     name = key(task, candidate, tier, baselines, self.config,
                                flags={"backward": backward, "require_kernels": require_kernels, "contract": contract})
                     verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
+                if court is not None:
+                    self._rest(kind, court)
                 results.put(None)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 results.put(error)
-            finally:
                 if court is not None:
                     court.close()
 
@@ -94,6 +122,24 @@ class Pool:
                     yield result
         finally:
             desk.shut()
+
+    def _again(self, kind: object, task: Task) -> Court | None:
+        """A court of an earlier `map`, at best one that holds this task."""
+        with self._lock:
+            waiting = self._idle.get(kind, [])
+            if not waiting:
+                return None
+            court = waiting.pop(next((n for n, court in enumerate(waiting) if court.task.id == task.id), -1))
+        if court.task.id != task.id:
+            court.turn_to(task)
+        return court
+
+    def _rest(self, kind: object, court: Court) -> None:
+        if not self._keep or court.broken is not None:
+            court.close()
+            return
+        with self._lock:
+            self._idle.setdefault(kind, []).append(court)
 
     def _judge(self, court: Court, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
         if self.remembered is not None and (known := self.remembered.recall(name)) is not None:

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.config import Config, Limits
+from dvk.errors import DvkError
 from dvk.harness.verdicts import Measured, of_death
 from dvk.records import Candidate, Task
 from dvk.sandbox import Death, Session
 
 RECORDER = "dvk.harness.recorder:serve"
+ENV = {"DVK_RECORDS": "1"}
+"""Of the process that recorders are forked from: one of their own, since what recording imports takes seconds, and compiles."""
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def warm(limits: Limits) -> None:
+    """Have that process started and ready; takes seconds."""
+    try:
+        Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu").close()
+    except DvkError:
+        pass  # the first recording will say so
 
 
 def launch_plan(
@@ -24,7 +36,7 @@ def launch_plan(
         limits: of the recorder's process.
         config: how long it may take.
     """
-    with Session(RECORDER, limits, late_env={"CUDA_VISIBLE_DEVICES": ""}, isolate="cpu") as recorder:
+    with Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu") as recorder:
         recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
         answer = recorder.receive(config.judge.candidate_s)
         isolation = recorder.isolation

@@ -37,6 +37,9 @@ from dvk.records import Task, content_hash
 from dvk.sandbox import Channel
 from dvk.tasks.build import build
 
+LASTING = ("player", "reference")
+"""Arms whose processes serve one task after another; the others may hold what torch.compile made for theirs."""
+
 
 def serve(channel: Channel) -> None:
     """Judge until the parent closes."""
@@ -59,7 +62,7 @@ def serve(channel: Channel) -> None:
 
 
 class _Referee:
-    """Of one task. The player, if there is one, goes over from its predecessor; the other arms end with it."""
+    """Of one task. The arms in LASTING go over from its predecessor, the others end with it."""
 
     def __init__(self, channel: Channel, request: dict[str, Any], before: _Referee | None):
         self.channel = channel
@@ -88,7 +91,7 @@ class _Referee:
     def _succeed(self, before: _Referee) -> None:
         for name, peer in before.arms.items():
             try:
-                if name != "player":
+                if name not in LASTING:
                     raise Gone
                 self._prepare(peer)
                 self.arms[name] = peer
@@ -159,14 +162,14 @@ class _Referee:
                 arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},
                 rounds=order["rounds"],
                 limit_s=order["limit_s"],
-                settle=self._settle,
+                settle=self._settle if plan is None else lambda: None,  # a player starts nothing
             )
         finally:
             if plan is None:
                 peer.close()
         if "samples" in findings:
             findings |= self._roofline()
-        return {"health": list(self.cases.findings), **findings}
+        return {"health": list(self.cases.remarks), **findings}
 
     def _roofline(self) -> dict[str, int]:
         """What a right answer must move, and the cache that is flushed; found out once."""

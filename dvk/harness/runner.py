@@ -29,9 +29,12 @@ from torch import nn
 
 from dvk.harness import memory, slots
 from dvk.harness.arms import ARMS
+from dvk.harness.backends import stubs
 from dvk.harness.board import Board, flat, layout_of
 from dvk.harness.calls import buffers_of, call, describe, put_buffers
+from dvk.harness.compiler_log import MAX_CHARS, first_error
 from dvk.harness.link import Gone, Link
+from dvk.harness.loading import Places
 from dvk.harness.operators import forbidden
 from dvk.harness.peer import END, FIRST, GO, SEED, START
 from dvk.records import Task
@@ -53,7 +56,10 @@ Answer = dict[str, Any]
 def serve(channel: Channel) -> None:
     """Obey the referee until it hangs up."""
     settle()
-    serve_orders(Runner(Link(channel.descriptors.pop(0))))
+    link = Link(channel.descriptors.pop(0))
+    if channel.descriptors:
+        stubs.ask_through(channel.descriptors.pop(0))
+    serve_orders(Runner(link))
 
 
 def serve_orders(runner: Runner) -> None:
@@ -62,9 +68,13 @@ def serve_orders(runner: Runner) -> None:
         while True:
             order = runner.link.receive()
             if order["do"] == "rounds":
+                runner.kept = list(order["buffers"])
                 runner.rounds(bool(order["sync"]))
             else:
-                runner.link.send(_guarded(getattr(runner, f"do_{order['do']}"), order))
+                answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
+                runner.link.send(answer)
+                if "failed" in answer and not runner.whole():
+                    return
     except Gone:
         return
 
@@ -73,7 +83,9 @@ def _guarded(function: Callable[[Answer], Answer], order: Answer) -> Answer:
     try:
         return function(order)
     except CandidateError as error:
-        return {"failed": {"status": error.status, "stage": error.stage, "error": error.message}}
+        said = compiler_says(error)
+        status = "compile_error" if said else error.status
+        return {"failed": {"status": status, "stage": error.stage, "error": said or error.message}}
     except Gone:
         raise
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything, KeyboardInterrupt included
@@ -83,11 +95,11 @@ def _guarded(function: Callable[[Answer], Answer], order: Answer) -> Answer:
 
 def failure(error: BaseException) -> Answer:
     """Status, stage (null: where it happened) and text of what a candidate raised."""
-    compiler = _by_a_compiler(error)
+    said = compiler_says(error)
     return {
-        "status": "compile_error" if compiler else "launch_error",
-        "stage": "compile" if compiler else None,
-        "error": blame(error),
+        "status": "compile_error" if said else "launch_error",
+        "stage": "compile" if said else None,
+        "error": said or blame(error),
     }
 
 
@@ -105,6 +117,9 @@ class Runner:
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
         self.control: Any = None
+        self.places: Places | None = None
+        self.kept: list[str] = []
+        """Buffers that are read after each timed call, by the reference's names."""
 
     # ------------------------------------------------------------ orders
 
@@ -123,24 +138,24 @@ class Runner:
         else:
             self.model = build(self.task).model
         self.role: str = order["role"]
-        self.call = self.model
+        self.call, self.places = self.model, None
         self.initial = buffers_of(self.model)
         return {"built": True}
 
     def do_weights(self, order: Answer) -> Answer:
-        """Load a state_dict if it fits by name and shape."""
+        """Load a state_dict, as constructed the first time: what of it found a place, and where."""
         own = self.model.state_dict()
-        names = [entry["name"] for entry in order["offer"]["layouts"]]
-        with_shapes = {entry["name"]: entry["shape"] for entry in order["offer"]["layouts"]}
-        fits = own.keys() == with_shapes.keys() and all(list(getattr(own[n], "shape", ())) == with_shapes[n] for n in names)
         board = Board.borrow(order["offer"], self.link.descriptors)
+        lent = dict(zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True))
         try:
-            if fits:
-                self.model.load_state_dict(dict(zip(names, board.tensors, strict=True)))
-                self.initial = buffers_of(self.model)
+            if self.places is None:
+                self.places = Places(own, lent)
+            self.model.load_state_dict(lent if self.places.exact else self.places.state(own, lent))
+            self.initial = buffers_of(self.model)
+            return {"missing": self.places.missing(lent), "names": self.places.names}
         finally:
+            del lent
             board.close()
-        return {"loaded": fits}
 
     def do_inputs(self, order: Answer) -> Answer:
         self._take_inputs(order)
@@ -188,6 +203,7 @@ class Runner:
         link, control = self.link, self.control
         tensors: list[torch.Tensor] = []
         result: Any = None
+        held = self._held()
         gc.collect()
         gc.disable()
         number = control[GO]
@@ -219,6 +235,7 @@ class Runner:
                         end = _now()
                         leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
                         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                        tensors += [buffers[name].contiguous() for buffers, name in held]
                         for i, leaf in enumerate(tensors):
                             control[FIRST + i] = leaf.data_ptr()
                         control[START], control[END] = start, end
@@ -232,6 +249,16 @@ class Runner:
             gc.enable()
 
     # ------------------------------------------------------------ parts
+
+    def whole(self) -> bool:
+        """The process is fit to go on after a failure."""
+        return True
+
+    def _held(self) -> list[tuple[dict[str, Any], str]]:
+        """Where the module keeps the buffers that are read after each timed call."""
+        called = self.places.names if self.places is not None else {}
+        paths = [called.get(name, name).rpartition(".") for name in self.kept]
+        return [(self.model.get_submodule(path)._buffers, name) for path, _, name in paths]
 
     def _map_control(self) -> None:
         descriptor = self.link.descriptors.pop(0)
@@ -277,18 +304,23 @@ def settle() -> None:
     # A drop-in of ours falls back to the original where its kernels do not compile; here that must show.
     os.environ["DVK_STRICT"] = "1"
     sys.dont_write_bytecode = True
+    memory.keep_freed()
 
 
-def _by_a_compiler(error: BaseException) -> bool:
-    """g++, nvcc or Triton refused the kernel; many candidates compile at their first call only."""
+COMPILERS = ("CompilationError", "CompileTimeAssertionFailure", "CalledProcessError", "PTXASError", "CompileError")
+SIGNS = ("Error building extension", "NVRTC failed", "Kernel compilation failed", "nvrtc: error", "NVRTC_ERROR_COMPILATION")
+"""In messages of torch's and cupy's ways to compile CUDA."""
+
+
+def compiler_says(error: BaseException) -> str | None:
+    """The first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile at their first call only."""
     seen: BaseException | None = error
     while seen is not None:
-        kind = type(seen)
-        if kind.__module__.startswith("triton.compiler") or kind.__name__ in (
-            "CompilationError", "CalledProcessError", "PTXASError",
-        ):
-            return True
-        if "Error building extension" in str(seen):
-            return True
+        kind, text = type(seen), str(seen)
+        if kind.__module__.startswith("triton.compiler") or kind.__name__ in COMPILERS or any(sign in text for sign in SIGNS):
+            printed = [getattr(seen, name, None) for name in ("stderr", "output", "log")]
+            log = next((one for one in printed if isinstance(one, (bytes, str)) and one), text)
+            log = log.decode(errors="replace") if isinstance(log, bytes) else log
+            return f"{kind.__name__}: {first_error(log) or text[:MAX_CHARS]}"
         seen = seen.__cause__ or seen.__context__
-    return False
+    return None

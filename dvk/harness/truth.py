@@ -88,6 +88,19 @@ class Reference:
         put_buffers(self.model, self.initial(draw.weights))
         return Answer(*describe(result), leaf_names(result), after)
 
+    def run_with(self, draw: Draw, state: dict[str, Any]) -> Answer | None:
+        """The answer under weights of no set; None where it has none."""
+
+        def run() -> Any:
+            self._current = None
+            self.model.load_state_dict(state)
+            return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+
+        try:
+            return self._attempt(run)
+        finally:
+            self.use(draw.weights)
+
     def truth(self, draw: Draw) -> Answer | None:
         """The answer of the module deep-copied to float64."""
 

@@ -109,6 +109,8 @@ def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
         text = f"out of memory: its processes used more than {limits.memory_bytes / 2**30:.1f} GiB, or all there was"
     elif death.reason == "processes":
         text = f"it started more than {limits.num_processes} processes and threads"
+    elif death.reason == "disk":
+        text = "it filled its folder with more than it may keep there"
     elif death.reason.startswith("signal"):
         text = f"it crashed ({death.reason.removeprefix('signal ')})"
     elif death.reason == "garbled":

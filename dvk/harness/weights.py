@@ -53,6 +53,11 @@ class WeightSets:
         """Tensors that a set changes."""
         return len(self._tied)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the tensors that a set changes."""
+        return frozenset(name for names in self._tied for name in names)
+
     def state(self, number: int) -> State:
         """The whole state_dict of a set; not to be written to."""
         if number == 0 or not self._tied or number in self._retired:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dvk.errors import UsageError
@@ -74,11 +75,13 @@ class Store:
         except OSError:
             raise UsageError(f"no tokenised rows in `{folder}`", "run `dvk sft fit` from its beginning") from None
         self.starts = np.load(folder / "starts.npy", mmap_mode="r")
-        self.ids = np.memmap(folder / "ids.bin", dtype=self.info["dtype"], mode="r")
-        self.targets = np.memmap(folder / "targets.bin", dtype=bool, mode="r")
+        nothing = self.info["num_tokens"] == 0  # which cannot be mapped
+        self.ids = np.zeros(0, self.info["dtype"]) if nothing else np.memmap(folder / "ids.bin", dtype=self.info["dtype"], mode="r")
+        self.targets = np.zeros(0, bool) if nothing else np.memmap(folder / "targets.bin", dtype=bool, mode="r")
 
     @classmethod
-    def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int], Sequence[bool]]], vocabulary: int, **info: Any) -> Store:
+    def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int], Sequence[bool]]], vocabulary: int,
+              info: Mapping[str, Any] = MappingProxyType({})) -> Store:
         """Make a store from (ids, targets) pairs; it exists only when it is whole.
 
         Args:

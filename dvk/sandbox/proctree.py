@@ -53,6 +53,16 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def below(root: int) -> list[int]:
+    """As `descendants`, at the cost of what is there, where the kernel lists children."""
+    return [pid for pid in _walk(root) if pid != root]
+
+
+def parent(pid: int) -> int | None:
+    """Process id of the parent; None when it is gone."""
+    return _parent(str(pid))
+
+
 def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> Usage:
     """Memory and tasks of everything below `root`; cheap enough to poll.
 

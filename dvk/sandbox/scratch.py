@@ -9,6 +9,30 @@ from __future__ import annotations
 
 import os
 
+MOST_BYTES = 1 << 30
+"""What a session may keep in its folder: extensions and their objects take some megabytes, caches some tens."""
+MOST_FILES = 1 << 17
+
+
+def full(path: str) -> bool:
+    """The folder holds more than it may; files that are deleted but open are not seen."""
+    size = count = 0
+    waiting = [path]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if size > MOST_BYTES or count > MOST_FILES:
+                        return True
+        except OSError:
+            continue
+    return False
+
 
 def remove(path: str) -> None:
     """Delete the folder and all below it; what cannot be deleted stays. Links are not followed."""

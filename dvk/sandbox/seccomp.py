@@ -33,6 +33,8 @@ REFUSED = (
     "acct", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "vhangup", "iopl", "ioperm", "syslog",
     "lookup_dcookie", "fanotify_init", "open_by_handle_at",
     "settimeofday", "clock_settime", "adjtimex", "clock_adjtime",
+    # timers that send any signal, SIGCONT to one who is stopped among them (setitimer's and alarm's send their own)
+    "timer_create",
     # what outlives the process
     "add_key", "request_key", "keyctl", "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget",
     "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
@@ -58,7 +60,8 @@ CLONE_NEW = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 AF_UNIX = 1
 PR_SET_DUMPABLE, PR_SET_PTRACER = 4, 0x59616D61
-F_SETOWN, F_SETOWN_EX = 8, 15
+F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY = 8, 15, 10, 1024, 1026
+SIGNALS_BY_FILES = (F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY)
 FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX = 0x8901, 0x8902, 0x5412, 0x541C
 PRIO_USER, IOPRIO_WHO_USER = 2, 3
 
@@ -119,7 +122,7 @@ def _refused(machine: str) -> bytes:
         _case(machine, "clone3", [_refuse(errno.ENOSYS)]),
         _case(machine, "clone", _refuse_bits(0, CLONE_NEW)),
         _case(machine, "prctl", _refuse_if(0, [PR_SET_DUMPABLE, PR_SET_PTRACER])),  # may the judge read us?
-        _case(machine, "fcntl", _refuse_if(1, [F_SETOWN, F_SETOWN_EX])),  # both send any signal to any process
+        _case(machine, "fcntl", _refuse_if(1, SIGNALS_BY_FILES)),  # any signal to any process, or to itself while it is stopped
         _case(machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX])),
         _case(machine, "personality", _refuse_unless(0, [0, 0xFFFFFFFF])),
     ]

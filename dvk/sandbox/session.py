@@ -36,7 +36,7 @@ class Death:
     """The child is gone."""
 
     reason: str
-    """`timeout`, `memory`, `processes`, `signal SIGSEGV`, `exit 3`, `garbled` (not our protocol) or `closed`."""
+    """`timeout`, `memory`, `processes`, `disk`, `signal SIGSEGV`, `exit 3`, `garbled` (not our protocol) or `closed`."""
     log: str
     """The kept tail of what it printed."""
 

@@ -33,7 +33,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268), "setpriority": (141, 140),
     "settimeofday": (164, 170), "shmat": (30, 196), "shmctl": (31, 195),
     "shmget": (29, 194), "socket": (41, 198), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
-    "tgkill": (234, 131), "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),
+    "tgkill": (234, 131), "timer_create": (222, 107),
+    "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }  # fmt: skip
 """Name → numbers on x86-64 and aarch64; None where it does not exist."""

@@ -27,6 +27,9 @@ POLL_S = 0.05
 """How often memory and processes are counted: well below 1 % of a core, and a fork bomb written in Python makes some
 hundred processes meanwhile."""
 CLOSE_TO_LIMIT_POLL_S = 0.005
+DISK_POLL_S = 0.25
+"""How often its folder is looked through. A file system of its own would hold it to its size at once, but the parent puts
+files there and takes some out."""
 MACHINE_RESERVE_BYTES = 256 << 20
 """A large child is ended when the machine has less than this left, before the kernel picks a victim of its own."""
 
@@ -71,6 +74,7 @@ class _Watch:
         self.parent_there = True
         self.status: int | None = None
         self.oom_kills = _oom_kills()
+        self.next_look = 0.0
 
     def run(self) -> None:
         """Until the child, its limits or the parent end it; then clean up and report."""
@@ -105,6 +109,10 @@ class _Watch:
         self._end(reason)
 
     def _count(self) -> tuple[str | None, float]:
+        if time.monotonic() >= self.next_look:
+            if scratch.full(self.home):
+                return "disk", 0.0
+            self.next_look = time.monotonic() + DISK_POLL_S
         used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
         if used.num_tasks > self.num_processes or (self.group is not None and pidscgroup.refused(self.group)):
             return "processes", 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from dvk.backbone import Backbone
 from dvk.composer import Captured
 from dvk.config import Config
 from dvk.records import Backend, Candidate, Skill, Task, Verdict
@@ -28,6 +29,8 @@ class Problem:
     skills: tuple[Skill, ...]
     """Retrieved for the task, best first."""
     config: Config
+    backbone: Backbone | None = None
+    """The language model, for strategies that ask one."""
 
 
 Strategy = Callable[[Problem], Proposals]
@@ -35,6 +38,10 @@ Strategy = Callable[[Problem], Proposals]
 STRATEGIES = {
     "composer": "dvk.search.composer:search",
     "random": "dvk.search.random_plans:search",
+    "refine": "dvk.search.refine:search",
+    "best_of_n": "dvk.search.best_of_n:search",
 }
+ASK_A_MODEL = frozenset({"refine", "best_of_n"})
+"""Strategies that need `Problem.backbone`."""
 AUTO = "composer"
 """What `--strategy auto` means while no language model is asked for."""

@@ -17,6 +17,9 @@ Two sides that never mix:
     draw       example inputs for a seed and a shape variant
     variants   which other sizes to try
     trees      tensors in nested inputs and outputs
+    batch      many small requests in few children
+    hygiene    is a task worth learning from
+    generate   training tasks without end; the held-out split
     state      seeds, and a module's parameters and buffers, kept and put back
     precision  how exactly the reference computes
 """

@@ -1,4 +1,5 @@
-"""Verdicts a second: distinct candidates, each compiled, checked and timed in a fresh process; then all again, from the verdict cache.
+"""Verdicts a second: distinct candidates, compiled, checked and timed; as many others with warm processes; then the first again, from
+the verdict cache.
 
     python -m tests.harness.bench_throughput cpp --count 50 --workers 2
     python -m tests.harness.bench_throughput triton --count 300 --tasks 30 --workers 16 --device cuda --contract plan
@@ -123,7 +124,8 @@ def main() -> None:
     parser.add_argument("--contract", default="auto", choices=["auto", "module", "plan"])
     options = parser.parse_args()
     config = Config.model_validate({"judge": {"settled": options.settled}})
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Pool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool:
+        pool.warm()
 
         def load(number: int) -> Task:
             path = Path(folder) / f"reference{number}.py"
@@ -135,16 +137,15 @@ def main() -> None:
             loaded = list(threads.map(load, range(options.tasks)))
             print(f"{options.tasks} tasks examined in {time.perf_counter() - began:.1f} s", flush=True)
         text = {"cpp": CPP, "triton": TRITON, "cuda": CUDA}[options.backend]
-        jobs = [
-            (loaded[i % options.tasks], Candidate(source=text.replace("NUMBER_HERE", str(1000 + i)), backend=options.backend))
-            for i in range(options.count)
-        ]
-        remembered = Remembered(Path(folder) / "verdicts.db")
-        for run in ("judged", "again"):
+
+        def jobs(first: int) -> list[tuple[Task, Candidate]]:
+            made = [Candidate(source=text.replace("NUMBER_HERE", str(first + i)), backend=options.backend) for i in range(options.count)]
+            return [(loaded[i % options.tasks], candidate) for i, candidate in enumerate(made)]
+
+        for run, first in (("judged", 1000), ("warm", 100_000), ("again", 1000)):
             began = time.perf_counter()
-            pool = Pool(options.workers, config, remembered)
             verdicts, ends = [], []
-            for _, verdict in pool.map(jobs, tier=options.tier, contract=options.contract):
+            for _, verdict in pool.map(jobs(first), tier=options.tier, contract=options.contract):
                 verdicts.append(verdict)
                 ends.append(time.perf_counter() - began)
             show(run, options, verdicts, ends)
@@ -161,7 +162,7 @@ def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], ends: l
         f"{(len(ends) - half) / max(1e-9, ends[-1] - ends[half - 1]):.2f}); "
         f"latency median {latency[len(latency) // 2]:.2f} s"
     )
-    if run == "judged":
+    if run != "again":
         pairs = sorted(v.timing.num_pairs for v in verdicts if v.timing)
         spread = sorted(v.timing.speedup.value for v in verdicts if v.timing)
         stages = sorted({name for v in verdicts for name in v.stages_s})

@@ -31,7 +31,7 @@ LINEAR = model("return self.n(x)", "[torch.rand(32, 64)]", "self.n = nn.Linear(6
 def test_each_tier_looks_further() -> None:
     task = task_of(LINEAR, variants=BATCHES)
     tiers = {tier: plan(task, tier, 3, 5) for tier in ("smoke", "search", "claim")}
-    assert [len(keys) for keys in tiers.values()] == [4, 11, 18]
+    assert [len(keys) for keys in tiers.values()] == [4, 12, 20]
     for keys in tiers.values():
         assert (keys[0].variant, keys[0].family, keys[0].weights) == ("native", "native", 0)
         assert len({key.seed for key in keys}) == len(keys), "no value set twice"
@@ -39,7 +39,7 @@ def test_each_tier_looks_further() -> None:
     assert {key.family for key in tiers["search"]} == {"native", *FAMILIES}
     assert sum(key.family == "native" and key.variant == "native" for key in tiers["search"]) == 3
     assert {key.weights for key in tiers["claim"]} == {0, 1, 2, INTEGERS}
-    assert len(plan(task, "search", 3, 5, brief=True)) == 9
+    assert len(plan(task, "search", 3, 5, brief=True)) == 10
     assert all(key.backward for key in plan(task, "smoke", 1, 5, backward=True))
 
 

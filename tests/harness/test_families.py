@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dvk.harness.domains import Domain
-from dvk.harness.families import FACTOR, FAMILIES, LARGEST_HALF, derive, kind_of
+from dvk.harness.families import FACTOR, FAMILIES, LARGEST_HALF, MOST_STRAYS, STRAYS, derive, kind_of
 from dvk.harness.shaking import coarsened
 from tests.harness.problems import cases_of, made, model
 
@@ -38,10 +38,24 @@ def test_dtype_shape_strides_and_finiteness_stay(family: str, dtype: torch.dtype
         assert not torch.equal(made_, derived(family, native, seed=4))
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "zero_mean"])
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in ("zero_mean", STRAYS)])
 def test_what_is_never_negative_stays_so(family: str) -> None:
     assert float(derived(family, POSITIVE).min()) >= 0
     assert derived(family, POSITIVE, keep_sign=True) is POSITIVE
+
+
+def test_strays_are_few_and_of_other_sizes() -> None:
+    made_ = [derived(STRAYS, POSITIVE, seed=seed) for seed in range(40)]
+    counts = [int((m != POSITIVE).sum()) for m in made_]
+    assert 1 <= min(counts) and max(counts) <= MOST_STRAYS and len(set(counts)) > 2
+    assert any(float(m.min()) < 0 for m in made_) and max(float(m.max()) for m in made_) > 100 * float(POSITIVE.max())
+    assert all(float(derived(STRAYS, POSITIVE, keep_sign=True, seed=seed).min()) >= 0 for seed in range(40))
+
+
+def test_rows_of_one_value_are_in_no_order() -> None:
+    constant = torch.rand((64, 1), generator=torch.Generator().manual_seed(1)).repeat(1, 32)
+    assert kind_of(constant, ANY) == "positive"
+    assert kind_of(POSITIVE.cumsum(-1), ANY) == "fixed"
 
 
 def test_zero_mean_has_the_native_size() -> None:
@@ -118,7 +132,7 @@ def test_demanding_operators_keep_inputs_in_their_domain() -> None:
         assert derived(family, SIGNED * 100, domain=Domain(indices=True)) is not None
         assert torch.equal(derived(family, SIGNED * 100, domain=Domain(indices=True)), SIGNED * 100), family
     cases = cases_of(model("return F.binary_cross_entropy(x, y)", "[torch.rand(64, 30), torch.rand(64, 30)]", arguments="x, y"))
-    assert {case.key.family for case in made(cases)} == {"native", "integers", "small", "constant_rows"}
+    assert {case.key.family for case in made(cases)} == {"native", "integers", "strays", "small", "constant_rows"}
     cases = cases_of(model("return self.e[x.long()]", "[torch.rand(64) * 99]", "self.e = nn.Parameter(torch.randn(100, 8))"))
     assert {case.key.family for case in made(cases)} == {"native"}
     assert set(cases.skipped) == set(FAMILIES)

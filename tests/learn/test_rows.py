@@ -18,7 +18,7 @@ def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:
     for _ in range(5000):
         length = int(rng.integers(2, 40))
         rows.append((rng.integers(0, 300, length).tolist(), [False, *(rng.random(length - 1) < 0.5).tolist()]))
-    store = Store.write(tmp_path / "store", rows, 300, origin="test")
+    store = Store.write(tmp_path / "store", rows, 300, {"origin": "test"})
     assert len(store) == len(rows) and store.info["origin"] == "test" and store.ids.dtype == np.uint16
     assert store.info["num_targets"] == sum(sum(t) for _, t in rows)
     for index in (0, 1, 4095, 4096, 4999):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from dvk.composer.recipes import RECIPES
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict
 from dvk.registry import resolve
-from dvk.search import STRATEGIES, Problem
+from dvk.search import ASK_A_MODEL, STRATEGIES, Problem
 from dvk.search.composer import MEASURED, Planner, search
+from tests.agents.conftest import Said, fenced
 from tests.tasks.shrink import TASKS, shrunken
 
 
@@ -95,12 +98,16 @@ def test_a_broken_batch_ends_in_no_choice(conv):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_keeps_the_contract(name, conv):
-    proposals = resolve(name, STRATEGIES, "strategy")(conv)
+    numbers = iter(range(1000))
+    model = Said(lambda _: fenced(f"class ModelNew: number = {next(numbers)}\n"))
+    proposals = resolve(name, STRATEGIES, "strategy")(replace(conv, backbone=model if name in ASK_A_MODEL else None))
     batch = next(proposals)
     assert batch and all(isinstance(c, Candidate) and "ModelNew" in c.source for c in batch)
     assert all(set(c.recipes) <= set(RECIPES) for c in batch)
-    following = proposals.send([None] * len(batch))
+    following = proposals.send([verdict(1.0)] * len(batch))
     assert isinstance(following, list)
+    with suppress(StopIteration):  # time is over: it may end, and must not fail
+        assert isinstance(proposals.send([None] * len(following)), list)
 
 
 def test_measured_recipes_exist():

@@ -111,8 +111,8 @@ def env() -> dict[str, str]:
     if not (home / "ready").is_file():
         return {}
     found = {"CXX": str(home / "bin" / "g++")}
-    if (home / "path" / "ninja").is_file():
-        found["PATH"] = f"{home / 'path'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    # What PATH names can be read in isolation, so the toolbox as a whole is named too.
+    found["PATH"] = os.pathsep.join([str(home / "path"), str(home), os.environ.get("PATH", os.defpath)])
     if (home / "bin" / "nvcc").is_file():
         found["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
     return found
@@ -303,6 +303,11 @@ def keep(key: str, built: Path) -> bool:
     finally:
         _remove(aside)
     return True
+
+
+def kept(key: str) -> bool:
+    """There is a kept build."""
+    return (_builds() / key).is_dir()
 
 
 def restore(key: str, folder: Path) -> bool:

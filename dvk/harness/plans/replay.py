@@ -52,6 +52,7 @@ class Replay:
         if total > MAX_BYTES:
             raise PlanError(f"its values take {total / 2**30:.0f} GiB")
         launches = list(plan.launches())
+        self._modules: list[Module] = []
         self._kernels = self._compiled(recording, launches)
         self._operators: dict[str, Any] = {}
         for node in (*plan.prepare, *plan.call):
@@ -77,6 +78,7 @@ class Replay:
         if self.plan.arch != 10 * major + minor:
             raise PlanError(f"compiled for sm_{self.plan.arch}, this GPU is sm_{10 * major + minor}")
         modules = {key: Module(recording.cubins[key]) for key in dict.fromkeys(n.cubin for n in launches)}
+        self._modules = list(modules.values())
         optional = {id(option) for node in launches for option in node.options}
         kernels: dict[int, Kernel] = {}
         for node in launches:
@@ -86,6 +88,11 @@ class Replay:
                 if id(node) not in optional:
                     raise
         return kernels
+
+    def close(self) -> None:
+        """Unload the kernels; what was captured of them must be gone. The replay is of no use afterwards."""
+        while self._modules:
+            self._modules.pop().close()
 
     # ------------------------------------------------------------------ weights
 

@@ -1,0 +1,23 @@
+"""The three agents on one backbone: selection, policy, summary. Pure functions build prompts and read answers; `rollout` plays.
+
+tools         the two tools' schemas
+reading       tool calls and code from answers, or why there are none
+showing       tasks and skills as text, within budgets
+notes         skills as notes of two lines
+feedback      verdicts in words
+turns         what earlier turns of a conversation say together
+dialects      how a backbone is spoken to: chat, compact
+
+selection     library → candidates → chosen skills
+policy        task, skills, earlier attempts → candidate
+summary       a conversation that helped → new skills
+
+play          one task's conversations: what is asked next
+judging       verdicts as they come
+rollout       many tasks at once, over a backbone and the judge
+"""
+
+from dvk.agents.rollout import play, play_many
+from dvk.agents.showing import Subject
+
+__all__ = ["Subject", "play", "play_many"]

@@ -1,0 +1,175 @@
+"""The dialect of general language models: the reference as source, a whole file in one fenced block, tool calls for the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dvk.agents import feedback, reading, showing, tools
+from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.showing import SEPARATOR, Subject
+from dvk.agents.turns import speedup
+from dvk.backbone import Completion, Conversation
+from dvk.config import Agents
+from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
+
+_SELECT = """\
+You choose techniques for an expert who writes fast {backend} kernels. You see a PyTorch task and a numbered list of skills \
+from a library, by name, scope, tags and description only.
+
+First think, in `think`: what bounds the task's time (memory traffic, arithmetic, launches), and what would lower it. Then \
+choose at most {most} skills that apply to this very task, matter for its time, and go well together. A skill whose \
+condition the task's sizes do not meet costs more than it brings. Skills that avoid writing a kernel, or that merely \
+sound impressive, are wrong. Several such choices are made independently: a good choice need not be the obvious one.
+
+Answer with one call of `select_skills`, in English."""
+
+_SUMMARISE = """\
+You keep a library of skills about writing fast {backend} kernels. You see one attempt at a task from beginning to end: the \
+reference, the skills that were given, every version with what a judge measured of it.
+
+Find out what made the fastest version faster than the first, and write at most {most} skills that would help with *other* \
+tasks. A good skill is general, can be acted upon, and is not obvious; it says when it pays and when it does not, and names \
+pitfalls (numerics, races, odd sizes, cliffs in speed). Its content is Markdown of at most {length} tokens with the sections \
+## Motivation, ## Key Idea, ## When it pays, ## Example, ## Pitfalls.
+
+Not worth keeping: remarks about this task's sizes, advice to leave the work to a library or a compiler, to skip work, or to \
+lower precision, and whatever the given skills say already. No skill is better than a useless one.
+
+Answer with one call of `update_skill_library`, in English."""
+
+_WRITE = """\
+You write {backend} kernels that make PyTorch code faster. Replace the reference below by a version that computes the same \
+and takes less time.
+
+Your answer holds, after any reasoning, one fenced block ```python with the whole file. It defines `ModelNew`, which takes \
+the constructor arguments of `{entry}`, has parameters and buffers of the same names and shapes, and has a `forward` with the same \
+arguments and results: values, dtypes, shapes, strides. {rules}
+
+It is checked on fresh inputs and weights of several kinds and shapes and timed against the reference. Results kept from \
+earlier calls, work left undone, lowered precision and calls of the reference's own computation are found out.
+
+An example, for `relu(x + bias)`:
+
+```python
+{example}```
+
+The task:
+
+{task}
+{skills}
+Write the fastest correct `ModelNew` for `{entry}` with {backend} kernels."""
+
+_SKILLS = """
+From the skill library. These techniques may fit; use what applies to this task and leave the rest:
+
+{bodies}
+"""
+
+_AGAIN = """\
+The judge's findings on your last version:
+
+{found}
+
+{wish} Answer with the whole improved file, again in one fenced block ```python that defines `ModelNew`."""
+
+_NOTHING_READ = "Nothing could be read from your answer: {why}."
+
+
+class Chat:
+    """See the module."""
+
+    reads_graph = False
+    longest: Mapping[Role, int] = {"selection": 4096, "policy": 32768, "summary": 8192}
+
+    # ------------------------------------------------------------ selection
+
+    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        system = _SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
+        asked = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills\n\n{showing.headers(skills)}\n\n" \
+                f"Call `select_skills` with at most {settings.num_chosen} of these names."
+        return _conversation(system, asked, tools.select_skills(settings.num_chosen))
+
+    def read_selection(self, answer: Completion, names: Sequence[str], settings: Agents) -> list[str]:
+        tool = tools.select_skills(settings.num_chosen)
+        chosen = reading.arguments(answer.text, answer.tool_calls, tool)["selected_skills"]
+        found = [item.get("name") if isinstance(item, Mapping) else item for item in chosen]
+        if not all(isinstance(name, str) for name in found):
+            raise reading.Malformed("a selected skill without a name")
+        return [str(name).strip() for name in found]
+
+    def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
+        return _call(tools.SELECT, think=think, selected_skills=[{"name": name, "reason": why} for name, why in reasons.items()])
+
+    # ------------------------------------------------------------ policy
+
+    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        given = _SKILLS.format(bodies=showing.bodies(skills, settings.skills_tokens)) if skills else ""
+        asked = _WRITE.format(
+            backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
+            task=showing.task(subject, settings.task_tokens), skills=given)
+        return _conversation(None, asked)
+
+    def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
+        return Candidate(source=reading.code(answer.text, answer.finish != "length"), backend=subject.backend)
+
+    def write_policy(self, text: str) -> str:
+        return f"```python\n{text.strip()}\n```"
+
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+        if verdict is None:
+            found = _NOTHING_READ.format(why=malformed or "it is empty")
+            return _AGAIN.format(found=showing.cut(found, settings.feedback_tokens), wish="Give the code.")
+        wish = "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
+        return _AGAIN.format(found=feedback.words(verdict, settings.feedback_tokens, best), wish=wish)
+
+    # ------------------------------------------------------------ summary
+
+    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        system = _SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
+        given = showing.bodies(skills, settings.summary_tokens // 4) if skills else "None."
+        fixed = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
+        left = settings.summary_tokens - len(fixed) // showing.CHARS_PER_TOKEN
+        told = [_attempt(number, turn, settings) for number, turn in enumerate(trace.turns, 1)]
+        played = SEPARATOR.join(showing.fit(told, max(left, settings.summary_tokens // 4)))
+        speeds = [speedup(turn) for turn in trace.turns]
+        fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
+        wish = f"{fastest} Call `update_skill_library` with at most {settings.num_new_skills} new skills."
+        asked = f"{fixed}\n\n## What was tried\n\n{played}\n\n{wish}"
+        return _conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
+
+    def read_summary(self, subject: Subject, answer: Completion, trace: Trace, settings: Agents) -> list[dict[str, Any]]:
+        tool = tools.update_skill_library(settings.num_new_skills)
+        proposed = reading.arguments(answer.text, answer.tool_calls, tool)["new_skills"]
+        if not all(isinstance(item, Mapping) for item in proposed):
+            raise reading.Malformed("a new skill that is not an object")
+        kept = ("name", "description", "scope", "tags")
+        return [{**{key: item[key] for key in kept if key in item}, "body": item.get("content")} for item in proposed]
+
+
+    def write_summary(self, skills: Sequence[Skill], think: str) -> str:
+        items = [{"name": s.name, "description": s.description, "scope": s.scope, "tags": list(s.tags), "content": s.body} for s in skills]
+        return _call(tools.UPDATE, think=think, new_skills=items)
+
+
+def _call(tool: str, **arguments: Any) -> str:
+    """A tool call in Qwen's XML form, values that are not text as JSON."""
+    values = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in arguments.items()}
+    parameters = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
+
+
+def _attempt(number: int, turn: Turn, settings: Agents) -> str:
+    """One version with what was found, as the summary is told."""
+    if turn.verdict is not None:
+        found = feedback.words(turn.verdict, settings.feedback_tokens)
+    else:
+        found = _NOTHING_READ.format(why=turn.malformed or "it is empty")
+    source = f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else showing.cut(turn.completion.strip(), 500)
+    return f"### Version {number}\n\n{source}\n\nThe judge: {found}"
+
+
+def _conversation(system: str | None, user: str, *schemas: Mapping[str, Any]) -> Conversation:
+    messages = [{"role": "system", "content": system}] if system else []
+    return Conversation(messages=(*messages, {"role": "user", "content": user}), tools=tuple(dict(schema) for schema in schemas))

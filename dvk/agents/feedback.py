@@ -1,0 +1,132 @@
+"""A verdict in words for who writes the next attempt: what is wrong first and where, or how fast and why not faster.
+
+Bounded, whatever a candidate printed. It says what was measured, never how it is scored: a reward is no part of a verdict,
+and nothing here sees one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import ValidationError
+
+from dvk.agents.showing import cut
+from dvk.harness.compiler_log import first_error
+from dvk.harness.profile_feedback import feedback as profile_words
+from dvk.harness.profile_record import Profile
+from dvk.records import Status, Timing, Verdict, show_ratio
+
+MAX_READ = 1 << 14
+"""Characters of an error, and of the end of a log, that are looked at."""
+MAX_SHORT = 100
+"""Characters of what was wrong, in one line for a small model: about 25 tokens."""
+
+_HEADS = {
+    Status.REJECTED: "Refused before it ran",
+    Status.COMPILE_ERROR: "It does not compile",
+    Status.LAUNCH_ERROR: "It fails when it is constructed or called",
+    Status.MISMATCH: "Wrong result",
+    Status.TIMEOUT: "Too slow to finish",
+    Status.CHEAT: "Refused: it does not do the work it is measured for",
+    Status.BROKEN_TASK: "The reference itself failed; nothing is known of this attempt",
+}
+_SHORT = {
+    Status.REJECTED: "refused", Status.COMPILE_ERROR: "compile", Status.LAUNCH_ERROR: "crash", Status.MISMATCH: "wrong",
+    Status.TIMEOUT: "timeout", Status.CHEAT: "refused", Status.BROKEN_TASK: "unknown",
+}  # fmt: skip
+_FOLDERS = re.compile(r"(?<![\w.])(?:/[\w.+-]+)+/(?=[\w.+-]+)")
+_OWN_FILE = re.compile(r"\bdvk_source_candidate_[0-9a-f]+\.py, (line \d+)")
+_COMMAND = re.compile(r"Command '?\[.*?\]'? ", re.S)
+_COMPILER = re.compile(r"\berror\b\s*:", re.I)
+_PLACE = re.compile(r"(?:([\d,]+) of ([\d,]+) elements .*)?worst at (\[[\d, ]*\]): (\S+) instead of (\S+)")
+
+
+def words(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
+    """What the judge found, in at most about `num_tokens` tokens.
+
+    Args:
+        verdict: of the attempt that is spoken of.
+        num_tokens: budget; the parts that explain most come first and stay whole longest.
+        best: timing of the fastest earlier attempt of this conversation, if any was correct.
+    """
+    parts = _right(verdict) if verdict.status is Status.OK else _wrong(verdict)
+    if best is not None:
+        if verdict.timing is None:
+            parts.append(f"The best earlier attempt was right and ran at {best.speedup}.")
+        elif verdict.timing.speedup.value < best.speedup.value:
+            parts.append(f"An earlier attempt was faster: {best.speedup}.")
+    return cut("\n".join(parts), num_tokens)
+
+
+def short(verdict: Verdict) -> str:
+    """One line for the compact dialect: `ok 1.31`, `wrong 1/19264 [21, 100] 1.1566 not 1.1556`, `compile …`, `crash …`, `timeout`."""
+    if verdict.status is Status.OK:
+        return f"ok {verdict.timing.speedup.value:.2f}" if verdict.timing is not None else "ok"
+    word = _SHORT[verdict.status]
+    if verdict.status in (Status.TIMEOUT, Status.BROKEN_TASK):
+        return word
+    if (place := _PLACE.search((verdict.error or "")[:MAX_READ])) is not None:
+        count = f"{place[1]}/{place[2]} ".replace(",", "") if place[1] else ""
+        return f"{word} {count}{place[3]} {place[4]} not {place[5]}"
+    first = complaint(verdict).partition("\n")[0]
+    return f"{word} {first if len(first) <= MAX_SHORT else first[: MAX_SHORT - 1] + '…'}"
+
+
+def complaint(verdict: Verdict) -> str:
+    """What was wrong: the compiler's first error with its line where there is one, else the judge's own words; no folders."""
+    told = (verdict.error or "")[:MAX_READ]
+    log = verdict.log[-MAX_READ:] if verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR) else ""
+    if log and not _COMPILER.search(told) and _COMPILER.search(log):
+        told = f"{first_error(log)}\n{told}"  # a compiler that the candidate started printed its errors
+    return _tidy(told)
+
+
+def _wrong(verdict: Verdict) -> list[str]:
+    parts = [f"{_HEADS[verdict.status]}. {complaint(verdict)}"]
+    if verdict.status is Status.MISMATCH:
+        if verdict.shapes:
+            parts.append(f"Right before that on: {', '.join(verdict.shapes)}.")
+        if verdict.tolerance is not None and verdict.worst_error is not None:
+            parts.append(f"Admitted error {verdict.tolerance:.1e} of scale, seen {verdict.worst_error:.1e} ({verdict.precision}).")
+    return parts
+
+
+def _right(verdict: Verdict) -> list[str]:
+    parts = [f"Correct on {verdict.num_checks} input sets."]
+    timing = verdict.timing
+    if timing is None:
+        parts.append(f"Not timed: {verdict.untimed_reason}." if verdict.untimed_reason else "Not timed.")
+    else:
+        side = "faster than" if timing.speedup.lo > 1 else "slower than" if timing.speedup.hi < 1 else "no different in speed from"
+        parts.append(f"{timing.speedup}, {side} PyTorch: {_ms(timing.candidate_ms)} against {_ms(timing.reference_ms)} a call "
+                     "(95 % interval in brackets).")
+        parts += [f"Against {name}: {ratio}." for name, ratio in timing.baselines.items()]
+        if timing.floor_ms:
+            used = show_ratio(timing.candidate_ms / timing.floor_ms)
+            parts.append(f"Moving the data once takes {_ms(timing.floor_ms)} on this machine: {used} of that is used.")
+    spilled = [f"{name} ({facts['spill_bytes']} bytes)" for name, facts in verdict.compiled.items() if facts.get("spill_bytes")]
+    if spilled:
+        parts.append("Registers spill to memory in " + ", ".join(spilled[:3]) + ".")
+    if (profile := _profile(verdict)) is not None:
+        parts.append("Where the time goes:\n" + profile_words(profile))
+    elif verdict.coverage is not None:
+        parts.append(f"Its own kernels are {verdict.coverage:.0%} of the device time.")
+    return parts
+
+
+def _profile(verdict: Verdict) -> Profile | None:
+    if verdict.profile is None:
+        return None
+    try:
+        return Profile.model_validate(verdict.profile)
+    except ValidationError:  # made by another version: no profile is better than a wrong one
+        return None
+
+
+def _tidy(text: str) -> str:
+    """Without temporary folders and names: they differ from run to run and say nothing."""
+    return _FOLDERS.sub("", _OWN_FILE.sub(r"\1 of the file", _COMMAND.sub("its command ", text))).strip()
+
+
+def _ms(ms: float) -> str:
+    return f"{ms * 1e3:.3g} µs" if ms < 1 else f"{ms:.4g} ms"

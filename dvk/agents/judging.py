@@ -1,0 +1,154 @@
+"""Verdicts as they come, for candidates as they come: a court a worker, fed while a model writes the next answers.
+
+The harness's `Pool` judges a list that is known; here the list grows with the verdicts. Workers go on with the task they
+hold, since a reference is built and its expected outputs computed once a worker and task; others take where most is left
+for each. Equal candidates are judged once. Threads only wait for sockets; what runs, runs in the children.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from dvk.config import Config
+from dvk.harness import Court
+from dvk.harness.court import Contract
+from dvk.harness.once import Once
+from dvk.harness.pool import _gpu
+from dvk.harness.remembered import Remembered, key
+from dvk.records import Candidate, Task, Tier, Verdict
+
+K = TypeVar("K")
+JOIN_S = 5.0
+"""A worker that still judges when all is closed ends with its candidate; nobody waits longer for it."""
+
+
+class Docket(Generic[K]):
+    """Judges what is submitted; use as a context manager or `close()` it.
+
+    Args:
+        workers: candidates in work at any time.
+        config: limits and judge settings.
+        remembered: verdicts of earlier runs; None judges everything anew.
+        tier, baselines, require_kernels, contract: see `Court`.
+    """
+
+    def __init__(
+        self, workers: int, config: Config, remembered: Remembered | None = None, *, tier: Tier = "search",
+        baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
+    ):
+        self.workers, self.config, self.remembered = max(1, workers), config, remembered
+        self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
+        self.require_kernels = require_kernels
+        self.num_pending = 0
+        """Submitted, and not yet handed out as a result."""
+        self._once: Once[Verdict] = Once()
+        self._results: queue.SimpleQueue[tuple[K, Verdict] | BaseException] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
+        self._hands: dict[str, int] = {}
+        self._open = True
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Docket[K]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more work for anybody; what has not begun is given up, processes end with their workers."""
+        with self._changed:
+            self._open = False
+            self._waiting.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    @property
+    def num_waiting(self) -> int:
+        """Submitted, and in nobody's hands yet."""
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
+
+    def submit(self, name: K, task: Task, candidate: Candidate) -> None:
+        """Have `candidate` judged; its verdict comes out of `results` under `name`."""
+        with self._changed:
+            assert self._open, "it is closed"
+            self._waiting.setdefault(task.id, deque()).append((name, task, candidate))
+            self.num_pending += 1
+            self._changed.notify()
+        if len(self._threads) < min(self.workers, self.num_pending):
+            thread = threading.Thread(target=self._work, args=(len(self._threads),), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def results(self, *, wait: bool) -> list[tuple[K, Verdict]]:
+        """What has been judged since the last call; when `wait` and there is nothing yet, at least one, unless nothing is pending.
+
+        Raises:
+            MachineError: no sandbox can be started.
+        """
+        found: list[tuple[K, Verdict]] = []
+        while self.num_pending:
+            try:
+                result = self._results.get(block=wait and not found)
+            except queue.Empty:
+                break
+            if isinstance(result, BaseException):
+                raise result
+            self.num_pending -= 1
+            found.append(result)
+        return found
+
+    # ------------------------------------------------------------ workers
+
+    def _work(self, number: int) -> None:
+        court: Court | None = None
+        try:
+            while (job := self._take(court.task.id if court is not None else None)) is not None:
+                name, task, candidate = job
+                if court is None:
+                    court = Court(task, self.config, require_kernels=self.require_kernels, gpu=_gpu(task, number), contract=self.contract)
+                elif court.task.id != task.id:
+                    court.turn_to(task)
+                self._results.put((name, self._verdict(court, task, candidate)))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            self._results.put(error)
+        finally:
+            if court is not None:
+                court.close()
+
+    def _verdict(self, court: Court, task: Task, candidate: Candidate) -> Verdict:
+        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract}
+        asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
+
+        def judge() -> Verdict:
+            if self.remembered is not None and (known := self.remembered.recall(asked)) is not None:
+                return known
+            verdict = court.judge(candidate, self.tier, self.baselines)
+            assert verdict is not None, "there is no deadline"
+            if self.remembered is not None:
+                self.remembered.remember(asked, verdict)
+            return verdict
+
+        return self._once.ask(asked, judge)[0]
+
+    def _take(self, held: str | None) -> tuple[K, Task, Candidate] | None:
+        """The next job, of the task at hand if there is one; waits for one; None when closed."""
+        with self._changed:
+            while self._open:
+                if held is not None and self._waiting.get(held):
+                    return self._waiting[held].popleft()
+                left = {task: len(jobs) / (1 + self._hands.get(task, 0)) for task, jobs in self._waiting.items() if jobs}
+                if left:
+                    chosen = max(left, key=lambda task: left[task])
+                    if held is not None:
+                        self._hands[held] -= 1
+                    self._hands[chosen] = self._hands.get(chosen, 0) + 1
+                    return self._waiting[chosen].popleft()
+                self._changed.wait()
+            return None

@@ -1,0 +1,49 @@
+"""The policy agent: task and skills → candidate, then better ones from what the judge found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dvk.agents.dialects import Dialect
+from dvk.agents.reading import Malformed, visible
+from dvk.agents.showing import CHARS_PER_TOKEN, Subject, cut
+from dvk.agents.turns import best_timing, kept
+from dvk.backbone import Completion, Conversation
+from dvk.config import Agents
+from dvk.records import Candidate, Skill, Turn
+
+
+def ask(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequence[Turn], settings: Agents) -> Conversation:
+    """The prompt for the turn after `turns`: the task, then attempts with what was found, the feedback on the last at the end.
+
+    Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer where
+    they would exceed `settings.prompt_tokens`. An only attempt that is too long by itself is cut. Thinking is not shown again.
+    """
+    opening = dialect.policy(subject, skills, settings)
+    left = settings.prompt_tokens * CHARS_PER_TOKEN - sum(len(str(message["content"])) for message in opening.messages)
+    for most in range(settings.kept_attempts, 0, -1):
+        shown = [_shown(dialect, turns, position, settings) for position in kept(turns, most)]
+        if sum(len(answer) + len(found) for answer, found in shown) <= left or most == 1:
+            break
+    messages: list[dict[str, Any]] = list(opening.messages)
+    for answer, found in shown:
+        answer = cut(answer, max(left - len(found), settings.feedback_tokens) // CHARS_PER_TOKEN) if len(shown) == 1 else answer
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": found}]
+    return opening.model_copy(update={"messages": tuple(messages)})
+
+
+def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: Agents) -> tuple[str, str]:
+    """An attempt and what was found, as shown to who tries again."""
+    turn = turns[position]
+    found = dialect.feedback(turn.verdict, turn.malformed, best_timing(turns[:position]), settings)
+    return visible(turn.completion).strip() or "(no answer)", found
+
+
+def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
+    """The candidate in an answer, or why there is none."""
+    try:
+        found = dialect.read_policy(subject, answer)
+    except Malformed as error:
+        return str(error)
+    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": found.title or title})

@@ -1,0 +1,207 @@
+"""What a model answered, read: a tool call, or code. Whatever the text, the result or a `Malformed` with the reason.
+
+A tool call may come as the server's own `tool_calls`, as Qwen's XML (`<tool_call><function=NAME><parameter=P>…`), as JSON
+inside `<tool_call>`, as fenced JSON, or as an answer that is JSON. Values may be JSON or Python literals: checkpoints
+trained on a chat template that renders lists with `str()` write `[{'name': 'a'}]`. The first call counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MAX_CHARS = 1 << 20
+"""Longer answers are not read: no context window holds them."""
+
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
+_FUNCTION = re.compile(r"<function=([^>\s]+)\s*>(.*?)(?:</function>|\Z)", re.S)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)\s*>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.S)
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^\n`]*$", re.M)
+_MODEL_NEW = re.compile(r"^(?:class\s+ModelNew\b|ModelNew\s*[:=])", re.M)
+
+
+class Malformed(ValueError):
+    """An answer from which nothing could be read; the message says why, for the record and for the learner."""
+
+
+def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the answer's first tool call, which must be one of `tool`.
+
+    Args:
+        text: what the model wrote.
+        tool_calls: what its server read as calls, in OpenAI's form; empty for local models.
+        tool: the schema (`tools`): parameters declared as strings stay text, others are decoded.
+
+    Raises:
+        Malformed: no call, another tool, undecodable values, or a required list missing.
+    """
+    wanted = tool["function"]["name"]
+    parameters = tool["function"]["parameters"]["properties"]
+    name, found = _first_call(text, tool_calls, wanted, parameters)
+    if name != wanted:
+        raise Malformed(f"it called `{name[:60]}` instead of `{wanted}`")
+    if not isinstance(found, Mapping):
+        raise Malformed(f"the arguments of `{wanted}` are not an object")
+    values = {key: _typed(key, value, parameters[key]) for key, value in found.items() if key in parameters}
+    for key, schema in parameters.items():
+        if key not in values and schema["type"] == "array":
+            raise Malformed(f"`{key}` is missing")
+    return values
+
+
+def code(text: str, complete: bool = True) -> str:
+    """The program in an answer: the last fenced block that defines ModelNew, else the last fenced block, else a text that is one.
+
+    Args:
+        text: what the model wrote.
+        complete: the model ended by itself; otherwise a block without an end was cut.
+
+    Raises:
+        Malformed: there is none, or it was cut.
+    """
+    plain = _answer(text)
+    blocks = list(_blocks(plain))
+    if not blocks:
+        if _MODEL_NEW.search(plain) and _parses(plain):
+            return plain.strip("\n") + "\n"
+        raise Malformed("no fenced block of code" if plain.strip() else "an empty answer")
+    defining = [block for block in blocks if _MODEL_NEW.search(block[0])]
+    body, closed = (defining or blocks)[-1]
+    if not closed and not complete:
+        raise Malformed("the code was cut at the token limit")
+    if not body.strip():
+        raise Malformed("an empty block of code")
+    return body.strip("\n") + "\n"
+
+
+# ---------------------------------------------------------------- tool calls
+
+def _first_call(
+    text: str, tool_calls: Sequence[Mapping[str, Any]], wanted: str, parameters: Mapping[str, Any]
+) -> tuple[str, Any]:
+    if tool_calls:
+        function = tool_calls[0].get("function") if isinstance(tool_calls[0], Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise Malformed("a tool call without a function")
+        return function["name"], _decoded(function.get("arguments"), "the arguments")
+    plain = _answer(text)
+    marked = _CALL.search(plain)
+    inside = marked.group(1) if marked else plain
+    if (xml := _FUNCTION.search(inside)) is not None:
+        return xml.group(1), {name: _unwrapped(value) for name, value in _PARAMETER.findall(xml.group(2))}
+    if marked:
+        return _named(_decoded(inside.strip(), "the tool call"), wanted, parameters)
+    for body, _ in _blocks(plain):
+        if body.lstrip().startswith("{"):
+            return _named(_decoded(body.strip(), "the fenced JSON"), wanted, parameters)
+    if plain.strip().startswith("{"):
+        return _named(_decoded(plain.strip(), "the answer"), wanted, parameters)
+    raise Malformed("no tool call" if plain.strip() else "an empty answer")
+
+
+def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, Any]:
+    """Name and arguments of `{"name": …, "arguments": {…}}`, also where `function` wraps them or only the arguments stand."""
+    if isinstance(call, list) and call:
+        call = call[0]
+    if not isinstance(call, Mapping):
+        raise Malformed("the tool call is not an object")
+    if isinstance(call.get("function"), Mapping):
+        call = call["function"]
+    for key in ("arguments", "parameters"):
+        if key in call and isinstance(call.get("name"), str):
+            return call["name"], _decoded(call[key], "the arguments")
+    lists = [key for key, schema in parameters.items() if schema["type"] == "array"]
+    if any(key in call for key in lists):
+        return wanted, call
+    raise Malformed("a tool call without name and arguments")
+
+
+def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    if schema["type"] == "string":
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    value = _decoded(value, f"`{key}`")
+    if not isinstance(value, list):
+        raise Malformed(f"`{key}` is not a list")
+    return value
+
+
+def _decoded(value: Any, what: str) -> Any:
+    """JSON, else a Python literal; what is not text is already decoded."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value, strict=False)  # models write line breaks inside strings
+    except (ValueError, RecursionError):
+        pass
+    try:
+        with _unwarned():
+            return ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise Malformed(f"{what} cannot be decoded as JSON or as a Python literal: {_glimpse(value)}") from None
+
+
+def _unwrapped(value: str) -> str:
+    """Without the line breaks that the template puts around a value."""
+    return value.strip("\n")
+
+
+# ---------------------------------------------------------------- text
+
+def _answer(text: str) -> str:
+    """As `visible`, of an answer that is worth reading.
+
+    Raises:
+        Malformed: longer than anything a model is allowed to write.
+    """
+    if len(text) > MAX_CHARS:
+        raise Malformed(f"an answer of {len(text):,} characters")
+    return visible(text)
+
+
+def visible(text: str) -> str:
+    """The text after any thinking, which is not shown to the model again; line ends unified."""
+    text = text.replace("\r\n", "\n")
+    thinking, closed, answer = text.rpartition("</think>")
+    if closed:
+        return answer
+    return "" if thinking == "" and text.lstrip().startswith("<think>") else text
+
+
+def _blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """(content, whether it was closed) of every fenced block, in order; only a bare fence of the same kind closes one."""
+    begun: tuple[int, str] | None = None
+    for fence in _FENCE.finditer(text):
+        if begun is None:
+            begun = fence.end() + 1, fence[1]
+        elif fence[1].startswith(begun[1]) and not fence[2]:
+            yield text[begun[0] : fence.start()], True
+            begun = None
+    if begun is not None:
+        yield text[begun[0] :], False
+
+
+def _parses(text: str) -> bool:
+    try:
+        with _unwarned():
+            ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """A model's odd escapes are no concern of who runs us."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _glimpse(text: str) -> str:
+    plain = " ".join(text.split())
+    return f"`{plain}`" if len(plain) <= 60 else f"`{plain[:57]}…`"

@@ -1,0 +1,135 @@
+"""Play tasks: carry questions to a backbone and candidates to the judge, so that neither waits for the other.
+
+All conversations of all tasks in flight that can go on are asked in one batch. While a backbone writes, the judge's
+workers go on with what they have; a new batch is begun when it is full, or when the judge is about to run out of work.
+Twice a batch of conversations is kept in flight: one half is being written, the other judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from dvk.agents import dialects, selection
+from dvk.agents.judging import Docket
+from dvk.agents.play import ROLES, Key, Play, Talk, order
+from dvk.agents.showing import Subject
+from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.config import Config
+from dvk.records import Candidate, Episode, Role, Turn, content_hash
+from dvk.skills import Library
+
+Judging = Docket[tuple[Play, Talk]]
+OnTurn = Callable[[Key, Turn], None]
+"""Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
+
+
+def play(
+    subject: Subject, backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None, step: int = 0,
+    on_turn: OnTurn | None = None,
+) -> Episode:
+    """One task's episode; see `play_many`."""
+    (episode,) = play_many([subject], backbone, library, config, judging=judging, step=step, on_turn=on_turn)
+    return episode
+
+
+def play_many(
+    subjects: Iterable[Subject], backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None,
+    step: int = 0, on_turn: OnTurn | None = None,
+) -> Iterator[Episode]:
+    """An episode a task, each as it ends, in no particular order.
+
+    A backbone's failed answer (finish `error`) ends its conversation and no other. When it is interrupted or left, nothing
+    more is judged; what `on_turn` was given is complete.
+
+    Args:
+        subjects: taken one by one as there is room, so that they may be captured on the way. One without a graph, where the
+            dialect reads graphs, gives an episode without traces.
+        backbone: speaks the dialect it names.
+        library: searched for every task, in the caller's thread; None: nothing is selected, all is played without skills.
+        config: `agents`, `rollout`, and the judge's settings.
+        judging: where candidates are judged, to be shared by runs one after another; one of its own by default.
+        step: training step, for the record.
+        on_turn: see `OnTurn`.
+
+    Raises:
+        DvkError: a broken machine: no sandbox, or a backbone that cannot work at all.
+    """
+    dialect = dialects.get(backbone.dialect)
+    settings = config.rollout
+    court = judging if judging is not None else Judging(settings.judges, config, require_kernels=settings.require_kernels)
+    plays: dict[int, Play] = {}
+    asked_before: Counter[str] = Counter()
+    waiting = iter(enumerate(subjects))
+    following = next(waiting, None)
+    try:
+        while following is not None or plays:
+            while following is not None and sum(one.num_open for one in plays.values()) < 2 * settings.batch:
+                position, subject = following
+                following = next(waiting, None)
+                if dialect.reads_graph and subject.captured is None:
+                    yield Episode(task=subject.task, step=step)
+                    continue
+                offered = selection.candidates(subject, library, config.agents) if library is not None else []
+                plays[position] = Play(position, subject, offered, dialect, config, proposer=backbone.name, step=step)
+            ready = sorted(((one, talk) for one in plays.values() for talk in one.ready), key=lambda pair: order(pair[1].key))
+            full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
+            if ready and (full or hungry):
+                for one, talk, candidate in converse(ready[: settings.batch], backbone, dialect, config, step, asked_before):
+                    court.submit((one, talk), one.subject.task, candidate)
+                verdicts = court.results(wait=False)
+            else:
+                assert court.num_pending or not plays, "a conversation neither asks nor waits"
+                verdicts = court.results(wait=True)
+            for (one, talk), verdict in verdicts:
+                if plays.get(one.position) is one:  # else of an earlier run that was left
+                    one.judged(talk, verdict)
+            for one in list(plays.values()):
+                news, one.news = one.news, []
+                for key, turn in news:
+                    if on_turn is not None:
+                        on_turn(key, turn)
+                if one.done:
+                    yield plays.pop(one.position).episode()
+    finally:
+        if judging is None:
+            court.close()
+
+
+def converse(
+    batch: Sequence[tuple[Play, Talk]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
+    asked_before: Counter[str],
+) -> Iterator[tuple[Play, Talk, Candidate]]:
+    """Ask a batch of ready conversations, one call of the backbone a role since their lengths differ; what is to be judged, as it comes.
+
+    Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
+    tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
+
+    Args:
+        asked_before: prompts of earlier calls, which is added to; empty at first.
+    """
+    groups: dict[tuple[int, int], list[tuple[Play, Talk, Conversation]]] = {}
+    for one, talk in batch:
+        question = one.ask(talk)
+        repeated = asked_before[_digest(question)]
+        groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
+    asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
+    for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
+        draws = sampling(ROLES[number], dialect, config, step, repeated)
+        answers = backbone.generate([question for _, _, question in group], draws)
+        for (one, talk, _), answer in zip(group, answers, strict=True):
+            if (candidate := one.heard(talk, answer)) is not None:
+                yield one, talk, candidate
+
+
+def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0) -> Sampling:
+    """How a role's answers are drawn; `repeated`: calls before this one that asked the same."""
+    settings = config.rollout
+    most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]
+    seed = int(content_hash(str(config.seed), str(step), role, str(repeated)), 16) % 2**31
+    return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
+
+
+def _digest(question: Conversation) -> str:
+    return content_hash(json.dumps(question.messages, sort_keys=True, default=str))

@@ -1,0 +1,95 @@
+"""Tasks and skills as text for prompts, within a budget that cuts in plain sight. One source for data, training and use.
+
+Budgets are in tokens, texts in characters: what is shown must not depend on whose tokenizer reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dvk.composer import Captured
+from dvk.records import Backend, Skill, Task, TensorSpec
+
+CHARS_PER_TOKEN = 3
+"""Byte-level BPEs with large vocabularies take 3 to 4 characters of code a token; the lower end keeps budgets."""
+SEPARATOR = "\n\n---\n\n"
+"""Between skills, everywhere."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the agents work on."""
+
+    task: Task
+    captured: Captured | None
+    """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
+    backend: Backend
+
+
+def cut(text: str, num_tokens: int) -> str:
+    """`text`, its middle left out and the gap stated where it exceeds the budget; two thirds of what stays come from the head."""
+    most = max(0, num_tokens) * CHARS_PER_TOKEN
+    if len(text) <= most:
+        return text
+    head = most * 2 // 3
+    tail = most - head
+    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - tail :] if tail else ''}"
+
+
+def headers(skills: Sequence[Skill]) -> str:
+    """A numbered list for choosing from: name, scope, tags, description; no bodies."""
+    return "\n".join(
+        f"{number}. **{skill.name}** [scope={skill.scope}] [tags: {', '.join(skill.tags)}]\n   {_one_line(skill.description)}"
+        for number, skill in enumerate(skills, 1)
+    )
+
+
+def whole(skill: Skill) -> str:
+    """Front matter and body, as a library entry reads."""
+    front = f"name: {skill.name}\ndescription: {_one_line(skill.description)}\nscope: {skill.scope}\ntags: [{', '.join(skill.tags)}]"
+    return f"---\n{front}\n---\n\n{skill.body.strip()}"
+
+
+def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
+    """All of `skills` in full; where they exceed the budget together, each is cut to what it may have."""
+    texts = [whole(skill) for skill in skills]
+    return SEPARATOR.join(fit(texts, num_tokens))
+
+
+def fit(texts: Sequence[str], num_tokens: int) -> list[str]:
+    """Cut the longest of `texts` until all together fit: short ones stay whole, what they leave goes to the others."""
+    left, shares = num_tokens * CHARS_PER_TOKEN, [0] * len(texts)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    for rank, i in enumerate(order):
+        shares[i] = min(len(texts[i]), left // (len(texts) - rank))
+        left -= shares[i]
+    return [text if share >= len(text) else cut(text, share // CHARS_PER_TOKEN) for text, share in zip(texts, shares)]
+
+
+def task(subject: Subject, num_tokens: int) -> str:
+    """The reference's source, and what the judge will hold a candidate to: shapes, dtypes, layouts, other shapes, precision."""
+    given = subject.task
+    lines = [f"Reference: `{given.entry}`, a {'module' if given.kind == 'module' else 'function'}; device {given.device}."]
+    if given.inputs:
+        lines.append("Inputs: " + "; ".join(map(tensor, given.inputs)) + ".")
+    if given.outputs:
+        lines.append("Outputs: " + "; ".join(map(tensor, given.outputs)) + ".")
+    if given.shape_variants:
+        lines.append("It is also checked with other shapes: " + ", ".join(v.name for v in given.shape_variants) + ".")
+    lines.append(f"Precision class: {given.precision}. Mode: {'eval' if given.eval_mode else 'as constructed (train)'}.")
+    return "\n".join([*lines, "", "```python", cut(given.source.strip(), num_tokens), "```"])
+
+
+def tensor(spec: TensorSpec) -> str:
+    """`x float32[64, 1024]`, and its strides where they are not those of a contiguous tensor."""
+    dense, step = [], 1
+    for size in reversed(spec.shape):
+        dense.append(step)
+        step *= max(size, 1)
+    text = f"{spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]"
+    return text if tuple(reversed(dense)) == spec.strides else f"{text} strides {list(spec.strides)}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

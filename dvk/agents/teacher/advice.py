@@ -1,0 +1,137 @@
+"""Advice: what a skill means to whoever schedules kernels, as data; in words as a note, and followed on a task.
+
+    condition  {"does": "softmax", "row length": "long"}      which kernels it is about
+    algorithm  "row looped online"                            how they should compute
+    numbers    {"warps": 8}                                   with which numbers, if it says
+    structure  "epilogue separate"                            instead: what the whole plan should be like
+
+A note is all that a model sees of it, and there are many notes for one advice (`phrases`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.agents.notes import Note
+from dvk.agents.teacher import phrases
+from dvk.composer import Captured, Plan, compact
+from dvk.composer.compact.algorithms import numbers as numbers_of
+from dvk.composer.compact.variants import full
+from dvk.composer.compact.write import fused
+from dvk.records import Backend
+
+UNSEEN_SHARE = 0.1
+"""Of pairs of condition and algorithm: never taught, to see whether following generalises."""
+ALIKE = ("row", "column")
+"""Words of algorithm names that say where, not how."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """See the module."""
+
+    condition: Mapping[str, str] = field(default_factory=dict)
+    algorithm: str = ""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    structure: str = ""
+
+    @property
+    def unseen(self) -> bool:
+        """Training never pairs this condition with this advice."""
+        text = f"{sorted(self.condition.items())} {how(self.algorithm)} {self.structure}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") < UNSEEN_SHARE * 2**32
+
+    def about(self, facts: Mapping[str, Any]) -> bool:
+        """It speaks of a kernel of which these facts are true."""
+        return all(facts.get(key) == value for key, value in self.condition.items())
+
+
+def how(algorithm: str) -> str:
+    """An algorithm's name without where: `row looped online` → `looped online`."""
+    return " ".join(word for word in algorithm.split() if word not in ALIKE) or algorithm
+
+
+def given(facts: Mapping[str, Any], algorithm: str, numbers: Sequence[str], rng: random.Random) -> Advice:
+    """Advice that a kernel with these facts should run so, under one or two of the conditions that hold."""
+    keys = [k for k in ("does", "row length", "row count", "elements", "family") if (k, str(facts.get(k))) in phrases.CONDITIONS]
+    if facts.get("does") == "pointwise":
+        keys = [k for k in keys if k not in ("row length", "row count")]
+    first = "does" if "does" in keys and rng.random() < 0.7 else rng.choice(keys)
+    chosen = {first, *(rng.sample([k for k in keys if k != first], k=min(len(keys) - 1, rng.choice((0, 1, 1)))))}
+    said = {name: int(value) for name, _, value in (n.rpartition(" ") for n in numbers)} if rng.random() < 0.35 else {}
+    if said and rng.random() < 0.7:
+        name = rng.choice(list(said))
+        said = {name: said[name]}
+    return Advice({k: str(facts[k]) for k in keys if k in chosen}, how(algorithm), said)
+
+
+def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
+    """A note that says it.
+
+    Args:
+        unseen: in words that training never uses.
+    """
+    when = [phrases.pick(phrases.CONDITIONS[item], rng, unseen=unseen) for item in advice.condition.items()]
+    rng.shuffle(when)
+    if advice.structure:
+        do = phrases.pick(phrases.PLANS[advice.structure], rng, unseen=unseen)
+    else:
+        do = ", ".join(phrases.pick(phrases.ALGORITHMS[word], rng, unseen=unseen) for word in _words(advice.algorithm))
+    do = " ".join([do, *(phrases.pick(phrases.NUMBERS, rng, unseen=unseen).format(*item) for item in advice.numbers.items())])
+    return Note(name_of(advice), rng.choice((", ", " and ", " with ")).join(when) or "always", do)
+
+
+def name_of(advice: Advice) -> str:
+    """A skill's name: what it does, then where."""
+    words = [advice.structure or advice.algorithm, *(str(v) for v in advice.condition.values())]
+    words += [f"{k}{v}" for k, v in advice.numbers.items()]
+    return "_".join("_".join(words).split())
+
+
+def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> Plan | None:
+    """The composer's plan, changed as far as the advice speaks of it; None when none of it does.
+
+    Of several advices on one kernel the first counts.
+    """
+    shapes = compact.structures(captured, backend)
+    names, changed = shapes[0], False
+    for advice in advices:
+        if advice.structure and (other := _structure(captured, advice.structure, shapes, backend)) is not None:
+            names, changed = other, True
+            break
+    base = full(captured, Plan(names), backend)
+    facts = compact.facts(captured, base, backend)
+    schedules = {k: dict(v) for k, v in base.schedules.items()}
+    for kernel in fused(captured, names, backend).ordered:
+        options = compact.algorithms(kernel, backend)
+        for advice in advices:
+            if advice.structure or not advice.about(facts[kernel.name]):
+                continue
+            found = next((o for name, o in options.items() if how(name) == advice.algorithm), None)
+            if not found:
+                continue
+            wanted = {f"{k} {v}" for k, v in advice.numbers.items()}
+            chosen = next((o for o in found if wanted <= set(numbers_of(kernel, o))), None)
+            if chosen is not None:
+                schedules[kernel.name] = dict(chosen)
+                changed = True
+                break
+    return Plan(names, schedules) if changed else None
+
+
+def _structure(captured: Captured, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
+    for names in shapes[1:]:
+        if wanted in compact.described(captured, Plan(names), backend).tags:
+            return names
+    return None
+
+
+def _words(algorithm: str) -> list[str]:
+    """`looped online` → its parts, as `phrases.ALGORITHMS` knows them."""
+    if algorithm in phrases.ALGORITHMS:
+        return [algorithm]
+    return [word for word in algorithm.split() if word in phrases.ALGORITHMS]

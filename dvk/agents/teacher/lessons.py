@@ -1,0 +1,129 @@
+"""Lessons: a captured task as conversations of the policy with their right answers, many for one task.
+
+    plain        the task → the composer's own text, or now and then another variant's
+    with skills  the task and notes → the text that follows the notes which speak of it, the composer's where none does
+
+What is executed and timed is the pipeline's business; a lesson says which plan its answer is of.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from dvk.agents import notes
+from dvk.agents.showing import Subject
+from dvk.agents.teacher.advice import Advice, follow, given, name_of, say
+from dvk.composer import Plan, compact
+from dvk.composer.compact import Variant
+from dvk.composer.compact.variants import described
+from dvk.records import Skill
+
+OWN_SHARE = 0.6
+"""Of plain answers: the composer's own plan, so that the likeliest answer is the usual one."""
+IDLE_SHARE = 0.25
+"""Of lessons with skills: none of the notes speaks of the task, and the usual answer is right."""
+MAX_NOTES = 3
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One conversation of one turn."""
+
+    skills: tuple[Skill, ...]
+    variant: Variant
+    follows: bool = False
+    """A note changed the answer."""
+    advices: tuple[Advice, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Template and variant: what a stratified execution sample is drawn over."""
+        return " + ".join(sorted({algorithm[0] for algorithm in self.variant.kernels.values()})) or "left to torch"
+
+
+def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: float = 0.5) -> list[Lesson]:
+    """Up to `count` lessons of one task.
+
+    Args:
+        subject: with a captured graph.
+        rng: all choices are drawn from it.
+        count: how many; fewer for a task with few variants.
+        with_skills: share of lessons with notes.
+    """
+    assert subject.captured is not None
+    graph, backend = subject.captured, subject.backend
+    own = described(graph, Plan(compact.structures(graph, backend)[0]), backend)
+    others = compact.variants(graph, backend, rng, max(3, count))
+    found = []
+    for _ in range(count):
+        if rng.random() >= with_skills:
+            found.append(Lesson((), own if rng.random() < OWN_SHARE or not others else rng.choice(others)))
+        else:
+            found.append(_with_skills(subject, rng, own, others))
+    return found
+
+
+def _with_skills(subject: Subject, rng: random.Random, own: Variant, others: list[Variant]) -> Lesson:
+    captured, backend = subject.captured, subject.backend
+    assert captured is not None
+    advices: list[Advice] = []
+    if rng.random() >= IDLE_SHARE:
+        advice = advise(subject, rng.choice(others), rng)
+        if advice is not None and not advice.unseen:
+            advices.append(advice)
+    while len(advices) < MAX_NOTES and (not advices or rng.random() < 0.4):
+        stray = elsewhere(rng)
+        if not stray.unseen:
+            advices.insert(rng.randrange(len(advices) + 1), stray)
+    plan = follow(captured, advices, backend)
+    answer = own if plan is None else described(captured, plan, backend)
+    skills = tuple(skill(say(advice, rng)) for advice in advices)
+    return Lesson(skills, answer, plan is not None, tuple(advices))
+
+
+def advise(subject: Subject, variant: Variant, rng: random.Random) -> Advice | None:
+    """Advice that leads to one of a variant's choices; None where it makes none that has a name."""
+    from dvk.agents.teacher import phrases
+
+    assert subject.captured is not None
+    structures = [tag for tag in variant.tags if tag in phrases.PLANS]
+    facts = compact.facts(subject.captured, variant.plan, subject.backend)
+    if structures and (not facts or rng.random() < 0.5):
+        whole = next(iter(facts.values()), None)
+        condition = {"elements": str(whole["elements"])} if whole is not None and rng.random() < 0.5 else {}
+        return Advice(condition, structure=rng.choice(structures))
+    if not facts:
+        return None
+    kernel = rng.choice(list(facts))
+    algorithm, *numbers = variant.kernels[kernel]
+    return given(facts[kernel], algorithm, numbers, rng)
+
+
+def elsewhere(rng: random.Random) -> Advice:
+    """Advice out of the blue: it may or may not speak of the task at hand."""
+    from dvk.agents.teacher import phrases
+
+    kinds = {
+        "pointwise": ("flat", "tiled", "grid stride", "serial", "lines", "pieces"),
+        "softmax": ("registers", "looped", "looped online", "split", "split online", "online", "recomputed"),
+        "logsumexp": ("registers", "looped", "looped online", "split", "online"),
+        "norm": ("registers", "looped", "looped welford", "looped moments", "registers moments", "moments", "split", "blocks"),
+        "reduction": ("registers", "looped", "split", "blocked", "strided looped", "blocks", "serial"),
+    }
+    does = rng.choice(list(kinds))
+    condition = {"does": does}
+    if does != "pointwise" and rng.random() < 0.6:
+        condition["row length"] = rng.choice(("short", "medium", "long"))
+    elif rng.random() < 0.4:
+        condition["elements"] = rng.choice([value for key, value in phrases.CONDITIONS if key == "elements"])
+    return Advice(condition, rng.choice(kinds[does]))
+
+
+def skill(note: notes.Note) -> Skill:
+    """A library entry that says no more than the note."""
+    body = notes.body(note, evidence="Taught by the composer.", example="")
+    return Skill(name=note.name.lower().replace("-", "_"), description=notes.line(f"{note.do}; {note.when}"), body=body)
+
+
+__all__ = ["Lesson", "advise", "elsewhere", "lessons", "name_of", "skill"]

@@ -1,0 +1,59 @@
+"""The two tools that agents answer with: schemas as OpenAI-style functions, one source for prompts, training data and reading.
+
+Names and fields are those of daVinci-kernel (arXiv 2606.16497), so that its published checkpoints answer in a form that
+we read. Counts are part of the schema: who asks decides how many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SELECT = "select_skills"
+UPDATE = "update_skill_library"
+
+
+def select_skills(most: int) -> dict[str, Any]:
+    """The selection agent's tool: at most `most` skills, each with a reason."""
+    item = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "Exact name of a skill in the list."},
+            "reason": {"type": "string", "description": "Why it should make this task faster."},
+        },
+        "required": ["name", "reason"],
+    }
+    return _function(SELECT, "Choose the skills to write this kernel with.", {
+        "think": {"type": "string", "description": "What bounds the task's time, and which techniques would help."},
+        "selected_skills": {
+            "type": "array", "maxItems": most, "items": item,
+            "description": f"The skills chosen, at most {most}, the most valuable first; empty if none helps.",
+        },
+    })  # fmt: skip
+
+
+def update_skill_library(most: int) -> dict[str, Any]:
+    """The summary agent's tool: at most `most` new skills."""
+    text = {"type": "string"}
+    item = {
+        "type": "object",
+        "properties": {
+            "name": {**text, "description": "snake_case, new, says what the technique is."},
+            "description": {**text, "description": "One line of at most 120 characters: what it is and when it pays."},
+            "scope": {**text, "description": "`general`, or `task_specific/<kind>`."},
+            "tags": {"type": "array", "items": text, "description": "Three to six words to find it by."},
+            "content": {**text, "description": "Markdown with ## Motivation, ## Key Idea, ## When it pays, ## Example, ## Pitfalls."},
+        },
+        "required": ["name", "description", "scope", "tags", "content"],
+    }
+    return _function(UPDATE, "Add what was learnt to the skill library.", {
+        "think": {"type": "string", "description": "What made the code faster, and whether it carries over to other tasks."},
+        "new_skills": {
+            "type": "array", "maxItems": most, "items": item,
+            "description": f"At most {most} skills; empty if nothing is worth keeping.",
+        },
+    })  # fmt: skip
+
+
+def _function(name: str, description: str, properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}

@@ -1,0 +1,104 @@
+"""Conversations as token ids: the model's own chat template where it has one, ours where it has none.
+
+Ours is ChatML with tools in Qwen's form (a JSON schema a line inside `<tools>`, calls as JSON inside `<tool_call>`), which
+most base models have seen. Answers are tokenised apart from prompts, as they are when they are sampled.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from dvk.backbone import Conversation
+from dvk.errors import UsageError
+
+END = "<|im_end|>"
+
+TEMPLATE = """\
+{%- set told = messages[0].role == 'system' -%}
+{%- if tools or told -%}
+<|im_start|>system
+{% if told %}{{ messages[0].content }}{% endif %}
+{%- if tools %}{% if told %}{{ '\\n\\n' }}{% endif %}You may call these functions:
+<tools>
+{%- for tool in tools %}{{ '\\n' }}{{ tool | tojson }}{% endfor %}{{ '\\n' }}</tools>
+
+Write a call as
+<tool_call>
+{"name": "the function's name", "arguments": {"argument": "value"}}
+</tool_call>
+{%- endif %}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+{%- if not (loop.first and told) -%}
+<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}{{ '\\n' }}<tool_call>
+{{ call.function | tojson }}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+
+
+class Chat:
+    """One tokenizer's way of putting conversations."""
+
+    def __init__(self, tokenizer: Any, name: str, thinking: bool = False):
+        self.tokenizer, self.name, self.thinking = tokenizer, name, thinking
+        self.template = tokenizer.chat_template or TEMPLATE
+        speaks_chatml = isinstance(self.template, str) and END in self.template
+        known = tokenizer.get_vocab().get(END) if speaks_chatml else None
+        self.end: int | None = known if known is not None else tokenizer.eos_token_id
+        """The token that ends an answer; None for a tokenizer that has no end."""
+        self.stop: tuple[str, ...] = (END,) if speaks_chatml and known is None else ()
+        """Texts that end an answer because the tokenizer lacks them as tokens."""
+
+    def render(self, conversation: Conversation) -> str:
+        """The conversation as the model reads it, up to where its answer begins.
+
+        Raises:
+            UsageError: the model's template refuses these messages.
+        """
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                [_with_objects(message) for message in conversation.messages], tools=list(conversation.tools) or None,
+                chat_template=self.template, add_generation_prompt=True, tokenize=False, enable_thinking=self.thinking,
+            )  # fmt: skip
+        except TemplateError as error:
+            problem = f"the chat template of `{self.name}` refuses these messages: {error}"
+            raise UsageError(problem, "change the order or the roles of the messages, or use another model") from None
+        return text
+
+    def encode(self, conversation: Conversation) -> tuple[int, ...]:
+        """Token ids of `render`."""
+        return self._ids(self.render(conversation))
+
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """Token ids of an answer with the token that ends it."""
+        return (*self._ids(text), *([] if self.end is None else [self.end]))
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
+    """Tool calls carry their arguments as JSON text between client and server, as objects in templates."""
+    if not message.get("tool_calls"):
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        function = dict(call["function"])
+        if isinstance(function.get("arguments"), str):
+            try:
+                function["arguments"] = json.loads(function["arguments"])
+            except json.JSONDecodeError:  # what a model wrote: shown as it is
+                pass
+        calls.append({**call, "function": function})
+    return {**message, "tool_calls": calls}

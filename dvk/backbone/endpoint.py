@@ -1,0 +1,123 @@
+"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, `transformers serve`, or a hosted model.
+
+The official client does the talking and the retrying (growing pauses, `Retry-After` honoured). What concerns one
+conversation only, such as a prompt that is too long, finishes it with an error; what concerns all raises.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+
+from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
+from dvk.backbone.seeds import keys_for
+from dvk.config import Config
+from dvk.errors import DvkError, MachineError, UsageError
+
+
+class Endpoint:
+    """`endpoint:MODEL`, at the URL of the settings or of $OPENAI_BASE_URL.
+
+    Raises:
+        UsageError: no model, no URL or no key given.
+    """
+
+    def __init__(self, argument: str, config: Config, *, device: str | None = None):
+        settings = config.backbone
+        if not argument:
+            raise UsageError("`endpoint` needs a model", "write endpoint:MODEL, the name by which the server knows it")
+        self.name, self.model = f"endpoint:{argument}", argument
+        self.dialect: Dialect = "chat"
+        self.settings = settings
+        known = settings.prompt_usd is not None and settings.completion_usd is not None
+        self.prices = (settings.prompt_usd or 0.0, settings.completion_usd or 0.0) if known else None
+        """USD of a million prompt and a million completion tokens."""
+        self.usage = Usage(cost_usd=0.0 if known else None)
+        self.url = settings.endpoint_url or os.environ.get("OPENAI_BASE_URL")
+        key = os.environ.get(settings.api_key_env)
+        if not self.url and not key:
+            problem = f"neither a server's URL nor a key: $OPENAI_BASE_URL and ${settings.api_key_env} are not set"
+            raise UsageError(problem, "give --set backbone.endpoint_url=http://HOST:PORT/v1, or export a key")
+        # A server of one's own asks for no key, but the client insists on one.
+        self.client = openai.OpenAI(
+            base_url=self.url, api_key=key or "none", max_retries=settings.retries, timeout=settings.timeout_s)
+        self.limit_name = "max_tokens"
+        """Servers of OpenAI's own newest models want `max_completion_tokens`, which older servers do not know."""
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """One completion a conversation, in their order, `concurrency` of them under way at once.
+
+        Raises:
+            MachineError: the server cannot be reached, by any of the conversations.
+            UsageError: the server refuses the key or does not know the model.
+        """
+        if not conversations:
+            return []
+        seeds: list[int | None] = [None] * len(conversations)
+        if sampling.seed is not None:  # equal conversations draw differently, as they do with our own sampler
+            seeds = [key >> 33 for key in keys_for([c.model_dump_json().encode() for c in conversations], sampling.seed)]
+        workers = min(self.settings.concurrency, len(conversations))
+        with ThreadPoolExecutor(workers, thread_name_prefix="endpoint") as pool:
+            answers = list(pool.map(lambda pair: self._ask(pair[0], sampling, pair[1]), zip(conversations, seeds)))
+        for answer in answers:
+            if isinstance(answer, DvkError) and not isinstance(answer, MachineError):
+                raise answer
+        lost = [answer for answer in answers if isinstance(answer, MachineError)]
+        if len(lost) == len(answers):
+            raise lost[0]
+        return [Completion(text="", finish="error", error=a.message) if isinstance(a, DvkError) else a for a in answers]
+
+    def _ask(self, conversation: Conversation, sampling: Sampling, seed: int | None) -> Completion | DvkError:
+        began, server = time.perf_counter(), f"the server at `{self.client.base_url}`"
+        try:
+            reply = self._request(conversation, sampling, seed)
+        except openai.APIConnectionError as error:
+            problem = "took too long" if isinstance(error, openai.APITimeoutError) else "cannot be reached"
+            return MachineError(f"{server} {problem}", "start it, or correct backbone.endpoint_url or $OPENAI_BASE_URL")
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            return UsageError(f"{server} refuses the key: {_said(error)}", f"export ${self.settings.api_key_env}")
+        except openai.NotFoundError as error:
+            return UsageError(f"{server} does not know `{self.model}`: {_said(error)}", "ask it for its models at /models")
+        except openai.APIError as error:
+            return Completion(text="", finish="error", error=f"{type(error).__name__}: {_said(error)}")
+        self._count(reply.usage, time.perf_counter() - began)
+        if not reply.choices:
+            return Completion(text="", finish="error", error="the server sent no choice")
+        choice = reply.choices[0]
+        return Completion(
+            text=sampling.cut(choice.message.content or ""),  # some servers send the stop text too
+            finish="length" if choice.finish_reason == "length" else "stop",
+            tool_calls=tuple(call.model_dump(exclude_none=True) for call in choice.message.tool_calls or ()),
+        )  # fmt: skip
+
+    def _request(self, conversation: Conversation, sampling: Sampling, seed: int | None) -> Any:
+        asked: dict[str, Any] = {
+            "model": self.model, "messages": list(conversation.messages), "temperature": sampling.temperature,
+            self.limit_name: sampling.max_tokens,
+        }  # fmt: skip
+        optional = {
+            "tools": list(conversation.tools), "stop": list(sampling.stop), "seed": seed,
+            "top_p": sampling.top_p if sampling.top_p < 1 else None,
+        }  # fmt: skip
+        asked.update({key: value for key, value in optional.items() if value or value == 0 and key == "seed"})
+        try:
+            return self.client.chat.completions.create(**asked)
+        except openai.BadRequestError as error:
+            if self.limit_name == "max_completion_tokens" or "max_completion_tokens" not in str(error):
+                raise
+            self.limit_name = "max_completion_tokens"
+            return self._request(conversation, sampling, seed)
+
+    def _count(self, used: Any, seconds: float) -> None:
+        read, written = (used.prompt_tokens or 0, used.completion_tokens or 0) if used is not None else (0, 0)
+        prices = self.prices
+        self.usage.add(read, written, seconds, None if prices is None else (read * prices[0] + written * prices[1]) / 1e6)
+
+
+def _said(error: openai.APIError) -> str:
+    return str(error.message).strip().splitlines()[0][:300] if str(error.message).strip() else "no reason given"

@@ -1,0 +1,168 @@
+"""Any causal language model of transformers, sampled fast, scored for the learner, trained whole or through LoRA.
+
+Sampling goes through `decode` for the architectures that `forward` knows and through transformers' generate for others.
+Prompts that leave no room for an answer finish with an error; everything else that goes wrong raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Parameter
+
+from dvk.backbone import Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
+from dvk.backbone.chat import Chat
+from dvk.backbone.decode import Engine, Sampled, evaluating
+from dvk.backbone.loading import CARD, Loaded, load, pick_device
+from dvk.backbone.stops import Stops
+from dvk.config import Backbone as Settings
+from dvk.config import Config
+from dvk.errors import RunFolderError, UsageError
+from dvk.records import Tokens
+
+SHARD = "15MB"
+"""Largest safetensors file that `save` writes for a model that dvk made: what ships stays under 16 MiB a file."""
+SHARED_PARAMETERS = 50_000_000
+"""Models above this are written in transformers' own shards."""
+
+
+def open_hf(argument: str, config: Config, *, device: str | None = None) -> Hf:
+    """`hf:PATH-or-name`.
+
+    Raises:
+        UsageError, MachineError: as `loading.load`.
+    """
+    if not argument:
+        raise UsageError("`hf` needs a model", "write hf:FOLDER or hf:NAME, e.g. hf:Qwen/Qwen3-8B")
+    return Hf(load(argument, config.backbone, pick_device(device)), config.backbone, f"hf:{argument}")
+
+
+class Hf:
+    """A transformers model as a trainable backbone.
+
+    Args:
+        loaded: model, tokenizer and `dvk.json`.
+        settings: the backbone section.
+        name: for people.
+    """
+
+    def __init__(self, loaded: Loaded, settings: Settings, name: str):
+        self.model, self.tokenizer, self.card = loaded
+        self.settings, self.name = settings, name
+        self.dialect = self.card.get("dialect", "chat")
+        self.usage = Usage()
+        self.chat = Chat(self.tokenizer, name, settings.thinking)
+        inner = forward.unwrapped(self.model)
+        self.positions = int(getattr(inner.config, "max_position_embeddings", 0) or 4096)
+        """Longest sequence in tokens."""
+        self.vocabulary = inner.get_output_embeddings().weight.shape[0]
+        listed = getattr(inner.generation_config, "eos_token_id", None)
+        ends = [self.chat.end, self.tokenizer.eos_token_id, *(listed if isinstance(listed, (list, tuple)) else [listed])]
+        self.end_ids = tuple(sorted({end for end in ends if end is not None}))
+        """Tokens that end an answer."""
+        self.engine: Engine | None = None
+        self._one_at_a_time = threading.Lock()
+
+    # ------------------------------------------------------------ sampling
+
+    def encode(self, conversation: Conversation) -> tuple[int, ...]:
+        """Token ids of the rendered conversation, up to where the answer begins."""
+        return self.chat.encode(conversation)
+
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """Token ids of an answer with the token that ends it."""
+        return self.chat.encode_answer(text)
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """One completion a conversation, in their order."""
+        return self.complete([self.encode(conversation) for conversation in conversations], sampling)
+
+    def complete(self, prompts: Sequence[tuple[int, ...]], sampling: Sampling) -> list[Completion]:
+        """One completion a prompt of token ids, in their order."""
+        began = time.perf_counter()
+        fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) < self.positions]
+        stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
+        with self._one_at_a_time, evaluating(self.model):
+            drawn = dict(zip(fits, self._sample([prompts[i] for i in fits], sampling, stops)))
+        completions = []
+        for i, prompt in enumerate(prompts):
+            if i in drawn:
+                tokens = Tokens(prompt=prompt, completion=drawn[i].tokens, logprobs=drawn[i].logprobs)
+                completions.append(Completion(text=stops.text(tokens.completion), tokens=tokens, finish=drawn[i].finish))
+            else:
+                completions.append(self._does_not_fit(prompt))
+        read, written = sum(len(prompts[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
+        self.usage.add(read, written, time.perf_counter() - began)
+        return completions
+
+    def _sample(self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops) -> list[Sampled]:
+        how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+        if not forward.supports(self.model):
+            slots = min(self.settings.slots, 64)  # generate's caches are sized by itself: keep them small
+            return fallback.run(self.model, prompts, sampling.max_tokens, stops, positions=self.positions, rows_at_once=slots, **how)
+        if self.engine is None or self.engine.decoder.device != self.model.device:
+            self.engine = Engine(self.model, self.model.dtype, self.positions, self.settings.slots)
+        return self.engine.run(prompts, sampling.max_tokens, stops, **how)
+
+    def _does_not_fit(self, prompt: tuple[int, ...]) -> Completion:
+        problem = f"a prompt of {len(prompt)} tokens leaves no room in {self.positions}" if prompt else "the prompt is empty"
+        return Completion(text="", finish="error", error=problem)
+
+    # ------------------------------------------------------------ training
+
+    def logprobs(self, rows: Sequence[Row], temperature: float = 1.0) -> Scores:
+        """Log-probability of each completion token, with gradients where they are enabled."""
+        return scoring.logprobs(self.model, rows, temperature, self.settings.score_tokens)
+
+    def parameters(self) -> Iterator[Parameter]:
+        """What is to be trained: LoRA's matrices if the model has them, else everything."""
+        return (p for p in self.model.parameters() if p.requires_grad)
+
+    def release(self) -> None:
+        """Give the sampler's caches and graphs back; the next `generate` makes them anew."""
+        self.engine = None
+
+    def save(self, folder: Path) -> None:
+        """Write weights (or adapters), tokenizer and `dvk.json`; what exists under `folder` is complete.
+
+        Raises:
+            RunFolderError: the folder exists.
+        """
+        write_folder(folder, self.model, self.tokenizer, self.card)
+
+
+def write_folder(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any]) -> None:
+    """A folder that `hf:FOLDER` opens, written aside and then renamed.
+
+    Raises:
+        RunFolderError: it exists already.
+    """
+    if folder.exists():
+        raise RunFolderError(f"`{folder}` exists", "choose another folder, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        small = sum(p.numel() for p in model.parameters()) <= SHARED_PARAMETERS
+        model.save_pretrained(aside, **({"max_shard_size": SHARD} if small else {}))
+        tokenizer.save_pretrained(aside)
+        if card:
+            (aside / CARD).write_text(json.dumps(card, indent=2, sort_keys=True) + "\n")
+        os.chmod(aside, 0o777 & ~_umask())
+        os.rename(aside, folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,144 @@
+"""A transformers model and its tokenizer from a folder or the Hub, with what can go wrong said in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from dvk.backbone import Dialect
+from dvk.config import Backbone as Settings
+from dvk.errors import MachineError, UsageError
+
+CARD = "dvk.json"
+"""In a model's folder: `{"dialect": …, "provenance": …}`; its presence marks a model that dvk made."""
+FP32_PARAMETERS = 200_000_000
+"""Up to here `auto` computes in fp32: such models are quick in it, and small models learn badly in less."""
+
+
+class Loaded(NamedTuple):
+    """What a folder or a Hub name stands for."""
+
+    model: Any
+    tokenizer: Any
+    card: dict[str, Any]
+    """Contents of `dvk.json`; empty without one."""
+
+
+def pick_device(wanted: str | None) -> torch.device:
+    """The device asked for, else a GPU if there is one.
+
+    Raises:
+        MachineError: it was asked for and is not there.
+    """
+    device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        problem = f"no GPU that torch can use, though `{wanted}` was asked for"
+        raise MachineError(problem, "use the device `cpu`, or install a CUDA build of torch")
+    return device
+
+
+def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
+    """Load weights and tokenizer, with LoRA around them where a folder holds adapters or the settings ask for it.
+
+    Args:
+        argument: a folder, or a name such as `Qwen/Qwen3-8B`.
+
+    Raises:
+        UsageError: no such folder or model, a folder without a model, a gated model, a model that is not a causal LM.
+        MachineError: the Hub cannot be reached and the model is not in its cache.
+    """
+    folder = Path(argument).expanduser()
+    local = folder.is_dir()
+    if not local and _is_path(argument):
+        raise UsageError(f"no model folder at `{argument}`", "check the path, or give a name on the Hub such as `Qwen/Qwen3-8B`")
+    if local and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+        problem = f"no model in `{folder}`: it has neither config.json nor adapter_config.json"
+        raise UsageError(problem, "give the folder that save_pretrained wrote")
+    source = str(folder) if local else argument
+    try:
+        if local and (folder / "adapter_config.json").is_file():
+            base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+            model = adapters_on(load(base, settings.model_copy(update={"lora_rank": 0}), device).model, folder)
+        else:
+            model = _weights(source, settings, device)
+            if settings.lora_rank:
+                model = new_adapters(model, settings.lora_rank, settings.lora_alpha)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise _explained(error, argument) from error
+    return Loaded(model, tokenizer, read_card(folder) if local else {})
+
+
+def _is_path(argument: str) -> bool:
+    return argument.startswith(("/", ".", "~")) or argument.count("/") > 1 or not argument
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The folder's `dvk.json`, empty if it has none.
+
+    Raises:
+        UsageError: it is not JSON, or its dialect is unknown.
+    """
+    path = folder / CARD
+    if not path.is_file():
+        return {}
+    try:
+        card: dict[str, Any] = json.loads(path.read_text())
+        dialects = Dialect.__args__  # type: ignore[attr-defined]
+        if card.get("dialect") not in dialects:
+            raise ValueError(f"its dialect is {card.get('dialect')!r}, not one of {', '.join(dialects)}")
+    except ValueError as error:
+        raise UsageError(f"cannot read `{path}`: {error}", "write the model's folder again") from None
+    return card
+
+
+def _weights(source: str, settings: Settings, device: torch.device) -> Any:
+    config = AutoConfig.from_pretrained(source)
+    dtype = choose_dtype(settings.dtype, config)
+    model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype)
+    return model.eval().to(device=device)
+
+
+def choose_dtype(wanted: str, config: Any) -> torch.dtype:
+    """The dtype of that name; for `auto`, by the number of parameters that the configuration makes."""
+    if wanted != "auto":
+        dtype: torch.dtype = getattr(torch, wanted)
+        return dtype
+    with torch.device("meta"):
+        size = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+    return torch.float32 if size <= FP32_PARAMETERS else torch.bfloat16
+
+
+def new_adapters(model: Any, rank: int, alpha: float) -> Any:
+    """The model with fresh LoRA adapters (Hu et al. 2021) around every linear layer but the head, the rest frozen."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, lora_alpha=alpha,  # type: ignore[arg-type]
+                        target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM")
+    return get_peft_model(model, config)
+
+
+def adapters_on(model: Any, folder: Path) -> Any:
+    """The model with the adapters saved in `folder`, trainable."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+
+
+def _explained(error: Exception, argument: str) -> UsageError | MachineError:
+    """The error as the user can act on it: transformers wraps what the Hub said in an OSError."""
+    chain: list[BaseException] = [error]
+    while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None and inner not in chain:
+        chain.append(inner)
+    if any(isinstance(e, GatedRepoError) for e in chain) or "gated repo" in str(error):
+        return UsageError(f"`{argument}` is gated on the Hub", "accept its terms on its page, then `hf auth login` or set HF_TOKEN")
+    if any(isinstance(e, (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)) for e in chain) or "connect" in str(error):
+        return MachineError(f"`{argument}` is not in the local cache and the Hub cannot be reached", "give a local folder, or connect")
+    if any(isinstance(e, RepositoryNotFoundError) for e in chain) or "not a valid model identifier" in str(error):
+        return UsageError(f"no model `{argument}` on the Hub, and no such folder", "check the spelling; private ones need `hf auth login`")
+    return UsageError(f"cannot load `{argument}`: {str(error).splitlines()[0]}", "give a causal language model of transformers")

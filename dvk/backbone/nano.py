@@ -1,0 +1,114 @@
+"""nano: a Qwen3 of 5 to 20 million parameters with a tokenizer of its own, made from nothing and trained by `dvk sft`.
+
+It is an ordinary transformers folder plus `dvk.json`, which says that it speaks the composer's compact dialect and where it
+comes from. The one that ships lives in `data/nano`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+import dvk
+from dvk.backbone.hf import Hf, write_folder
+from dvk.backbone.loading import Loaded, load, pick_device
+from dvk.backbone.tokenizer import END, PAD, train_tokenizer
+from dvk.config import Config
+from dvk.errors import DvkError, UsageError
+from dvk.resources import resource
+
+
+class Size(NamedTuple):
+    """Shape of a nano; key heads are shared by groups of query heads, which keeps the cache, and so decoding, small."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    """Width inside the gated MLP."""
+
+
+PRESETS = {
+    "tiny": Size(2, 96, 3, 1, 32, 256),
+    "5m": Size(4, 256, 4, 2, 64, 1024),
+    "12m": Size(6, 384, 6, 2, 64, 1152),
+    "17m": Size(8, 384, 6, 2, 64, 1280),
+}
+"""By parameters with a vocabulary of 4,096: 0.6 (for tests), 5.0, 11.9 and 16.5 million."""
+
+
+def open_nano(argument: str, config: Config, *, device: str | None = None) -> Hf:
+    """`nano`, the one that ships, or `nano:PATH`.
+
+    Raises:
+        UsageError: none ships with this version, or the folder holds no model with the compact dialect.
+    """
+    if argument:
+        folder = Path(argument).expanduser()
+    else:
+        try:
+            folder = resource("data", "nano")
+        except DvkError:
+            hint = "make one with `dvk sft` and open it as nano:FOLDER, or take another backbone, e.g. hf:NAME"
+            raise UsageError("no nano checkpoint ships with this version of dvk", hint) from None
+    loaded = load(str(folder), config.backbone, pick_device(device))
+    if loaded.card.get("dialect") != "compact":
+        raise UsageError(f"`{folder}` is not a nano: its dvk.json does not name the compact dialect", f"open it as hf:{folder}")
+    return Hf(loaded, config.backbone, f"nano:{argument}" if argument else "nano")
+
+
+def configuration(size: Size, tokenizer: Any, positions: int) -> Qwen3Config:
+    """The transformers configuration of a nano; embeddings are tied, the vocabulary is the tokenizer's."""
+    ids = tokenizer.get_vocab()
+    return Qwen3Config(
+        vocab_size=len(ids), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,
+        num_attention_heads=size.heads, num_key_value_heads=size.kv_heads, head_dim=size.head_size, tie_word_embeddings=True,
+        max_position_embeddings=positions, pad_token_id=ids[PAD], eos_token_id=ids[END], bos_token_id=None,
+    )  # fmt: skip
+
+
+def fresh(
+    texts: Iterable[str], settings: Config, *, size: str | Size = "12m", vocabulary: int = 4096, positions: int = 2048,
+    seed: int = 0, provenance: dict[str, Any] | None = None, device: str | None = None,
+) -> Hf:  # fmt: skip
+    """A nano with random weights and a tokenizer trained on `texts`.
+
+    Args:
+        texts: a sample of prompts and answers as the model will see them; a few megabytes are enough.
+        size: a name in `PRESETS`, or a shape.
+        vocabulary: tokens at most.
+        positions: longest sequence in tokens, prompt and answer together.
+        seed: of the weights.
+        provenance: kept in `dvk.json`: data recipe, seeds, quality; whatever the maker wants known.
+
+    Raises:
+        UsageError: unknown size.
+    """
+    if isinstance(size, str) and size not in PRESETS:
+        raise UsageError(f"unknown size of nano: `{size}`", f"choose one of {', '.join(PRESETS)}")
+    shape = PRESETS[size] if isinstance(size, str) else size
+    tokenizer = train_tokenizer(texts, vocabulary, positions)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(configuration(shape, tokenizer, positions), dtype=torch.float32)
+    # What servers sample by; without it `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
+    model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+    card = {"dialect": "compact", "dvk": dvk.__version__, "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})}}
+    return Hf(Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh")
+
+
+def make(folder: Path, texts: Iterable[str], **how: Any) -> Path:
+    """Write a fresh nano (`fresh` takes the keywords) to `folder`, which `nano:FOLDER` opens.
+
+    Raises:
+        RunFolderError: the folder exists.
+    """
+    made = fresh(texts, Config(), device="cpu", **how)
+    write_folder(folder, made.model, made.tokenizer, made.card)
+    return folder

@@ -1,0 +1,97 @@
+"""Log-probabilities of given tokens, with gradients when they are enabled.
+
+Rows of like length share a pass of the transformers module, padded on the right: a causal model's real tokens never see what
+follows them, so no attention mask is needed and the fast causal kernel is used. What counts is told by lengths; a pad is
+never recognised by its id. The head, whose logits would outweigh everything else, is applied to completion positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from dvk.backbone import Row, Scores
+from dvk.backbone.forward import ARCHITECTURES, unwrapped
+
+HEAD_LOGITS = 1 << 28
+"""Logits computed at once, 1 GiB in fp32; with gradients they are computed again in the backward pass rather than kept."""
+
+
+def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices in groups of like length, each of at most `budget` tokens with its padding (but of one row at least)."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # longest first: memory runs out at once or never
+        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= budget:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def logprobs(model: Any, rows: Sequence[Row], temperature: float, budget: int) -> Scores:
+    """Score completions.
+
+    Args:
+        model: a transformers causal LM, peft-wrapped or not.
+        rows: prompts of at least one token and completions of at least one.
+        temperature: divides the logits; 0 counts as 1, as it does where greedy samples are drawn.
+        budget: tokens of one pass. With gradients enabled all passes' activations are kept: a learner scores one
+            of its micro-batches at a time.
+
+    Raises:
+        ValueError: an empty prompt or completion.
+    """
+    device = next(model.parameters()).device
+    if any(not row.prompt or not row.completion for row in rows):
+        raise ValueError("a row to be scored has at least one prompt token and one completion token")
+    longest = max((len(row.completion) for row in rows), default=0)
+    counts = torch.tensor([len(row.completion) for row in rows], dtype=torch.int64)
+    mask = (torch.arange(longest) < counts[:, None]).to(device)
+    if not rows:
+        return Scores(torch.zeros(0, 0, device=device), mask)
+    groups = micro_batches([len(row.prompt) + len(row.completion) for row in rows], budget)
+    flat = torch.cat([_score(model, [rows[i] for i in group], temperature or 1.0, device) for group in groups])
+    order = [i for group in groups for i in group]
+    place = torch.zeros(len(rows), dtype=torch.int64)
+    place[order] = torch.cat([torch.zeros(1, dtype=torch.int64), counts[order].cumsum(0)[:-1]])
+    index = (place[:, None] + torch.arange(longest)).clamp(max=len(flat) - 1).to(device)
+    return Scores(torch.where(mask, flat[index], 0.0), mask)
+
+
+def _score(model: Any, rows: Sequence[Row], temperature: float, device: torch.device) -> Tensor:
+    """float32 [all completion tokens of these rows], row after row."""
+    texts = [[*row.prompt, *row.completion] for row in rows]
+    width = max(map(len, texts))
+    ids = torch.tensor([text + [0] * (width - len(text)) for text in texts], device=device)
+    where = [(i, t) for i, row in enumerate(rows) for t in range(len(row.prompt) - 1, len(texts[i]) - 1)]
+    at = torch.tensor(where, device=device)
+    sequence, before = at[:, 0], at[:, 1]
+    wanted = ids[sequence, before + 1]
+    inner = unwrapped(model)
+    if inner.config.model_type not in ARCHITECTURES:  # others may do more to their logits than multiply by a head
+        start = int(before.min())
+        keep = torch.arange(start, width, device=device)
+        logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
+        return _gathered(logits[sequence, before - start], wanted, temperature)
+    hidden = inner.model(input_ids=ids, use_cache=False).last_hidden_state[sequence, before]
+    size = max(1, HEAD_LOGITS // inner.lm_head.out_features)
+    parts = []
+    for part, want in zip(hidden.split(size), wanted.split(size)):
+        if torch.is_grad_enabled() and len(hidden) > size:
+            parts.append(checkpoint(_head, inner.lm_head, part, want, temperature, use_reentrant=False))
+        else:
+            parts.append(_head(inner.lm_head, part, want, temperature))
+    return torch.cat(parts)
+
+
+def _head(head: Any, hidden: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    return _gathered(head(hidden), wanted, temperature)
+
+
+def _gathered(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    logits = logits.float() / temperature
+    return logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(-1)

@@ -1,0 +1,89 @@
+"""`dvk sft`: the cold start, all stages or one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Teach a model the three roles: collect examples, diversify them, fit.", invoke_without_command=True)
+
+Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
+Conf = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")]
+Data = Annotated[list[Path] | None, typer.Option("--data", help="Examples to learn from instead of the composer's: JSONL or parquet.")]
+Backends = Annotated[list[str] | None, typer.Option("--backend", help="What the composer writes: triton, cpp (default: both).")]
+Tasks = Annotated[int | None, typer.Option(min=1, help="Generated tasks to write texts for.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes (default: the cores).")]
+Start = Annotated[str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")]
+Epochs = Annotated[float | None, typer.Option(min=0.0, help="Times through the examples.")]
+
+
+@app.callback()
+def everything(
+    context: typer.Context, out: Out = None, resume: Resume = False, data: Data = None, backend: Backends = None, tasks: Tasks = None,
+    workers: Workers = None, start: Start = "nano-from-zero", epochs: Epochs = None, as_json: Json = False, config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """All stages in turn; each can also be run alone."""
+    if context.invoked_subcommand is None:
+        run(("collect", "diversify", "fit"), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks,
+            workers=workers, start=start, epochs=epochs)
+
+
+@app.command()
+def collect(
+    out: Out = None, resume: Resume = False, data: Data = None, backend: Backends = None, tasks: Tasks = None, workers: Workers = None,
+    as_json: Json = False, config: Conf = None, settings: Settings = None,
+) -> None:
+    """What there is to learn from: the composer's texts for generated tasks, or examples of your own."""
+    run(("collect",), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks, workers=workers)
+
+
+@app.command()
+def diversify(out: Out = None, resume: Resume = True, as_json: Json = False, config: Conf = None, settings: Settings = None) -> None:
+    """Leave out what is bad, doubled or too much of a kind; every row left out is kept with the reason."""
+    run(("diversify",), out, resume, as_json, config, settings)
+
+
+@app.command()
+def fit(
+    out: Out = None, resume: Resume = True, start: Start = "nano-from-zero", epochs: Epochs = None, as_json: Json = False,
+    config: Conf = None, settings: Settings = None,
+) -> None:
+    """Train on what was kept, or on all that was collected; a killed fit goes on from its last checkpoint."""
+    run(("fit",), out, resume, as_json, config, settings, start=start, epochs=epochs)
+
+
+def run(
+    stages: tuple[str, ...], out: Path | None, resume: bool, as_json: bool, config: Path | None, settings: list[str] | None, *,
+    data: list[Path] | None = None, backend: list[str] | None = None, tasks: int | None = None, workers: int | None = None,
+    start: str = "nano-from-zero", epochs: float | None = None,
+) -> None:
+    """Call the pipeline and print."""
+    from dvk import config as configuration
+    from dvk.errors import UsageError
+    from dvk.pipelines.sft.stages import BACKENDS, Request, sft
+
+    unknown = [b for b in backend or [] if b not in BACKENDS]
+    if unknown:
+        raise UsageError(f"the composer has no short form for `{unknown[0]}`", "choose triton or cpp")
+    merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs})
+    chosen = tuple(backend or BACKENDS)
+    told = sft(Request(stages, tuple(data or ()), start, chosen, True, workers, out, resume, tuple(sys.argv)), merged)  # type: ignore[arg-type]  # checked
+    print(json.dumps(told) if as_json else "\n".join(lines(told)))
+
+
+def lines(told: dict[str, Any]) -> list[str]:
+    """Figures of each stage for people."""
+    found = []
+    for stage, figures in told.items():
+        if isinstance(figures, dict):
+            found.append(stage)
+            found += [f"  {name}: {value:,}" if isinstance(value, int) else f"  {name}: {value}" for name, value in figures.items()]
+    return [*found, f"run: {told['run']}"]

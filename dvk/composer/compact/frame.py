@@ -1,0 +1,138 @@
+"""What every compact text finds around it: functions that travel inside the drop-in, and the names a text may use.
+
+The functions are copied by their source, as those of `composer.embedded` are, so each stands alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from dvk.composer import cpp_scalar, triton_math
+from dvk.composer.embedded import dvk_strided
+from dvk.composer.triton import LAUNCHER
+from dvk.records import Backend
+
+CONSTANTS: dict[str, float] = {
+    "SQRT_HALF": math.sqrt(0.5),
+    "SQRT_2_PI": math.sqrt(2 / math.pi),
+    "SIXTH": 1 / 6,
+    "SELU_ALPHA": 1.6732632423543772,
+    "SELU_SCALE": 1.0507009873554805,
+}
+"""Numbers of seventeen digits that formulas contain, by name."""
+
+CPP_PRELUDE = """\
+#define VECTOR256 __attribute__((target("prefer-vector-width=256")))
+static constexpr long cdiv(long a, long b) { return (a + b - 1) / b; }
+static inline long least(long a, long b) { return a < b ? a : b; }
+"""
+
+NAMES: dict[str, dict[str, str]] = {
+    "triton": {"jit": "dvk_jit", "cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc",
+               "held": "dvk_held", "graphed": "dvk_graphed"},
+    "cpp": {"cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc", "held": "dvk_held"},
+}
+"""Back end → name in a text → what the frame means by it."""
+
+
+def dvk_nhwc(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` with its channels last in memory."""
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`make`, whose results are kept until one of the weights it was given is written or replaced."""
+    kept: dict[tuple, tuple] = {}
+
+    def held(*sources: torch.Tensor) -> torch.Tensor:
+        places = tuple(t.data_ptr() for t in sources)
+        versions = [0 if t.is_inference() else t._version for t in sources]
+        found = kept.get(places)
+        if found is None or found[0] != versions:
+            while len(kept) > 7:
+                del kept[next(iter(kept))]
+            # Holding on to the sources' memory keeps another tensor from taking its address.
+            found = kept[places] = (versions, make(*sources), [t.detach() for t in sources])
+        return found[1]
+
+    return held
+
+
+def dvk_graphed(function: Any) -> Any:
+    """Marks a `run` that is replayed as one CUDA graph; the module does it."""
+    return function
+
+
+def dvk_cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def dvk_size(value: Any) -> Any:
+    """A number that a kernel may read as a global: Triton wants it marked, the interpreter plain."""
+    import triton
+    import triton.language as tl
+
+    return value if triton.knobs.runtime.interpret else tl.constexpr(value)
+
+
+def dvk_sized(function: Any, sizes: dict) -> Any:
+    """`function` with these names as plain numbers."""
+    import types
+
+    return types.FunctionType(function.__code__, {**function.__globals__, **sizes}, function.__name__, function.__defaults__,
+                              function.__closure__)
+
+
+def dvk_jit(function: Any) -> Any:
+    """A Triton kernel that is launched as `kernel[programs, warps](tensors)`."""
+    import triton
+
+    launcher = dvk_launcher  # type: ignore[name-defined]  # noqa: F821 - the frame holds it
+
+    class Kernel(dict):
+        compiled = triton.jit(function)
+
+        def __missing__(self, key: tuple[int, int]) -> Any:
+            programs, warps = key
+            self[key] = launcher(self.compiled, programs, warps)
+            return self[key]
+
+    return Kernel()
+
+
+def dvk_function(function: Any, count: int) -> Callable[..., None]:
+    """A C++ function of `count` addresses, called with tensors."""
+    function.argtypes, function.restype = [ctypes.c_void_p] * count, None
+
+    def call(*tensors: torch.Tensor) -> None:
+        if len(tensors) != count:
+            raise TypeError(f"the kernel takes {count} tensors, not {len(tensors)}")
+        function(*[t.data_ptr() for t in tensors])
+
+    return call
+
+
+def functions(backend: Backend) -> list[Callable[..., Any]]:
+    """The functions to copy in."""
+    shared: list[Callable[..., Any]] = [dvk_nhwc, dvk_held, dvk_cdiv, dvk_strided]
+    return [*shared, dvk_size, dvk_sized, dvk_graphed, dvk_jit] if backend == "triton" else [*shared, dvk_function]
+
+
+def triton_helpers(words: set[str]) -> str:
+    """The launcher and the helper functions that a text calls."""
+    used = {n for n in triton_math.HELPERS if n in words}
+    used |= {need for name in used for need in triton_math.NEEDS.get(name, ())}
+    return "\n\n".join([LAUNCHER, *(text for name, text in triton_math.HELPERS.items() if name in used)])
+
+
+def cpp_prelude(sizes: Mapping[str, int]) -> str:
+    """What C++ text sees before it: vector math, halves, sizes."""
+    numbers = [f"constexpr long {name} = {value};" for name, value in sizes.items()]
+    numbers += [f"constexpr double {name} = {value!r};" for name, value in CONSTANTS.items()]
+    return "\n".join([cpp_scalar.PRELUDE + cpp_scalar.BF16 + CPP_PRELUDE, *numbers])

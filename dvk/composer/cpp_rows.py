@@ -1,0 +1,121 @@
+"""How a C++ row kernel walks its row: at once, in blocks, by several threads, or both reductions of a pair in one pass.
+
+`open_loop` opens the loops over the row for one pass. `one_pass` takes two dependent reductions together: softmax's
+maximum and sum block by block (the sum so far is rescaled when a block raises the maximum), a variance from sums of x
+and x² in double, where squares of floats are exact and cancellation costs what float never had.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dvk.composer.affine import Var
+from dvk.composer.cpp_scalar import REGISTER
+from dvk.composer.kernel import Instr, Ref
+from dvk.composer.triton_online import Pair, SoftmaxPair
+
+if TYPE_CHECKING:
+    from dvk.composer.cpp_write import Writer
+
+ONLINE_BLOCK = 1024
+"""Elements of a block that stays in the L1 cache between its maximum and its sum (4 KiB of floats)."""
+
+
+def identity(reduce: Instr) -> str:
+    """What a reduction starts from."""
+    if reduce.op in ("reduce_sum", "reduce_prod"):
+        return "0" if reduce.op == "reduce_sum" else "1"
+    return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
+
+
+def clause(reduce: Instr) -> str:
+    """The OpenMP clause of a reduction over lanes."""
+    sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[reduce.op]
+    extra = f" reduction(|:nan{reduce.id})" if sign in ("max", "min") else ""
+    return f"reduction({sign}:v{reduce.id}){extra}"
+
+
+def open_loop(writer: Writer, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
+    """Open the loops of a pass over a row; how many blocks to close after the innermost."""
+    depth = len(outer) + 1
+    if writer.schedule["parallel"] == "inner":
+        chunk = int(writer.schedule["chunk"])
+        pieces = -(-lane.size // chunk)
+        writer.parallel_for("u", pieces * math.prod(v.size for v in outer), clauses)
+        writer.decompose("u", [*outer, ("p", pieces)])
+        writer.put(f"const long lo = p * {chunk}, hi = lo + {chunk} < {lane.size!r} ? lo + {chunk} : {lane.size!r};")
+        depth = 1
+    else:
+        for var in outer:
+            writer.open(f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})")
+        block = writer.schedule.get("block", 0)
+        if 0 < block < lane.size:
+            writer.open(f"for (long lo = 0; lo < {lane.size!r}; lo += {block})")
+            writer.put(f"const long hi = lo + {block} < {lane.size!r} ? lo + {block} : {lane.size!r};")
+        else:
+            depth -= writer.open_row(lane, clauses)
+            return depth
+    simd_loop(writer, lane, clauses, "lo", "hi")
+    return depth
+
+
+def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) -> None:
+    """Open a vector loop over some of the lane."""
+    name = writer.names[lane]
+    writer.put(f"#pragma omp simd {clauses}".rstrip())
+    writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
+
+
+def one_pass(writer: Writer, pair: Pair) -> None:
+    """Both reductions of a pair."""
+    source = pair.first.args[0]
+    assert isinstance(source, Ref)
+    needed = writer.closure([source.id])
+    *outer, lane = writer.k.reduced
+    if isinstance(pair, SoftmaxPair):
+        _softmax(writer, pair, needed, source.id, tuple(outer), lane)
+    else:
+        _variance(writer, pair, needed, source.id, tuple(outer), lane)
+
+
+def _softmax(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+    top, total = f"v{pair.first.id}", f"v{pair.second.id}"
+    writer.put(f"float {top} = -__builtin_inff(), {total} = 0; int nan{pair.first.id} = 0;")
+    for var in outer:
+        writer.open(f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})")
+    writer.open(f"for (long lo = 0; lo < {lane.size!r}; lo += {ONLINE_BLOCK})")
+    writer.put(f"const long hi = lo + {ONLINE_BLOCK} < {lane.size!r} ? lo + {ONLINE_BLOCK} : {lane.size!r};")
+    writer.put("float peak = -__builtin_inff(), sum = 0;")
+    simd_loop(writer, lane, f"reduction(max:peak) reduction(|:nan{pair.first.id})", "lo", "hi")
+    for instr in needed:
+        writer.scalar(instr)
+    writer.put(f"peak = v{x} > peak ? v{x} : peak; nan{pair.first.id} |= v{x} != v{x};")
+    writer.close()
+    writer.put(f"if (peak > {top}) {{ {total} *= dvk_expf({top} - peak); {top} = peak; }}")
+    # Nothing but -inf so far: x - top would be NaN.
+    writer.put(f"if ({top} == -__builtin_inff()) continue;")
+    simd_loop(writer, lane, "reduction(+:sum)", "lo", "hi")
+    for instr in needed:
+        writer.scalar(instr)
+    writer.put(f"sum += dvk_expf(v{x} - {top});")
+    writer.close()
+    writer.put(f"{total} += sum;")
+    for _ in range(len(outer) + 1):
+        writer.close()
+    writer.put(f'if (nan{pair.first.id}) {top} = {total} = __builtin_nanf("");')
+
+
+def _variance(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+    writer.put("double sum = 0, squares = 0;")
+    depth = open_loop(writer, lane, outer, "reduction(+:sum) reduction(+:squares)")
+    for instr in needed:
+        writer.scalar(instr)
+    writer.put(f"sum += v{x}; squares += (double)v{x} * v{x};")
+    writer.close()
+    for _ in range(depth):
+        writer.close()
+    kind, length = REGISTER[pair.first.type], writer.k.row_length
+    # Rounding may leave a constant row just below zero, whose root would be NaN.
+    writer.put(f"squares -= sum * sum / {length};")
+    writer.put(f"const {kind} v{pair.first.id} = sum, v{pair.second.id} = squares < 0 ? 0 : squares;")

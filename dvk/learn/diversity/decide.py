@@ -1,0 +1,170 @@
+"""The decision about every row, stage after stage; what one stage refuses the next does not see."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from dvk.config import Config
+from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
+from dvk.learn.diversity.contamination import Suites, source_of
+from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, Row, Rows, facts, sketched, words
+from dvk.learn.diversity.sources import Source
+from dvk.learn.examples import Example
+from dvk.records import content_hash
+
+VERSION = 1
+"""Raised when the filter decides otherwise on equal input."""
+BATCH = 256
+"""Examples sketched at a time."""
+Progress = Callable[[str, int, int], None]
+"""(stage, done, of how many); 0 of 0 where the number is not known."""
+Fate = tuple[str, str] | None
+"""(reason, detail) of a row that is refused; None of one that is kept."""
+
+
+def decide(
+    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None
+) -> tuple[list[Fate], dict[str, Any]]:
+    """The fate of every example of a source, in its order, and the report."""
+    settings, seed, tell = config.diversity, config.seed, progress or _silent
+    clock = _Clock()
+    everything, fates, rows, places = _read(source, config, known_skills, tell)
+    clock.lap("read")
+
+    def refuse(found: dict[int, tuple[str, str]]) -> None:
+        for row, fate in found.items():
+            fates[places[row]] = fate
+
+    refuse(filter.slower_than_best(rows.facts, settings))
+    left = [row for row in range(len(rows)) if fates[places[row]] is None]
+
+    tell("duplicates", 0, len(left))
+    left.sort(key=lambda row: _best_first(rows.facts[row]))
+    part = np.array(left, dtype=np.int64)
+    alike = np.array([rows.facts[row].alike for row in left], dtype=np.uint64)
+    instead = duplicates.find(rows.text[part], alike, range(len(left)), settings.duplicate)
+    refuse({left[i]: ("duplicate", f"of {rows.facts[left[j]].id}") for i, j in enumerate(instead.tolist()) if j >= 0})
+    left = [row for row, other in zip(left, instead) if other < 0]
+    clock.lap("duplicates")
+
+    tell("clusters", 0, len(left))
+    labels = dict(zip(left, clusters.assign(rows, left, settings, seed).tolist()))
+    clock.lap("clusters")
+
+    best = _best(rows.facts[row] for row in left)
+    members: dict[int, list[int]] = {}
+    for row in sorted(left, key=lambda row: _merit(rows.facts[row], best)):
+        members.setdefault(labels[row], []).append(row)
+    cap = settings.cluster_cap or max(
+        settings.cluster_min,
+        capping.water_level(list(map(len, members.values())), int(settings.target * 1.5 or settings.cluster_keep * len(left))),
+    )
+    rank: dict[int, int] = {}
+    for number, cluster in enumerate(members.values()):
+        tell("caps", number, len(members))
+        chosen = capping.keep(cluster, cap, lambda wanted: [words(source.at(places[row])) for row in wanted])
+        rank.update({row: place for place, row in enumerate(chosen)})
+        detail = f"{cap} of its cluster's {len(cluster)} rows are kept"
+        refuse({row: ("cluster_full", detail) for row in cluster if row not in rank})
+    clock.lap("caps")
+
+    tell("balance", 0, len(rank))
+    order = sorted(rank, key=lambda row: (rank[row], content_hash(str(seed), str(rows.facts[row].digest)), row))
+    choice = balance.choose([rows.facts[row] for row in order], [labels[row] for row in order], settings)
+    refuse({order[position]: fate for position, fate in choice.refused.items()})
+    clock.lap("balance")
+
+    kept = [labels[order[position]] for position in choice.taken]
+    reasons = Counter(fate[0] for fate in fates if fate is not None)
+    return fates, {
+        "version": VERSION,
+        "seed": seed,
+        "settings": settings.model_dump(mode="json"),
+        "num_rows": len(fates),
+        "num_kept": len(kept),
+        "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        "clusters": {"cap": cap, "before": report.sizes(list(labels.values())), "after": report.sizes(kept)},
+        "shares": choice.shares,
+        "before": report.coverage(everything),
+        "after": report.coverage([row for row, fate in zip(everything, fates) if fate is None]),
+        "seconds": clock.laps,
+    }
+
+
+def _read(
+    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress
+) -> tuple[list[Row], list[Fate], Rows, list[int]]:
+    """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
+    settings = config.diversity
+    suites = Suites(settings.suites, settings.contaminated)
+    everything: list[Row] = []
+    fates: list[Fate] = []
+    places: list[int] = []
+    text, shape = [np.zeros((0, TEXT_PLACES), dtype=np.uint32)], [np.zeros((0, SHAPE_PLACES), dtype=np.uint8)]
+    waiting: list[Example] = []
+
+    def flush() -> None:
+        if waiting:
+            one, other = sketched(waiting)
+            text.append(one)
+            shape.append(other)
+            waiting.clear()
+            tell("read", len(everything), 0)
+
+    known = set(known_skills) if known_skills is not None else None
+    for example in source:
+        fate = filter.reason(example, settings, known)
+        if fate is None and suites.names and (module := source_of(example)) and (found := suites.match(module)):
+            fate = ("contaminated", found)
+        everything.append(facts(example))
+        fates.append(fate)
+        if fate is None:
+            places.append(len(fates) - 1)
+            waiting.append(example)
+            if len(waiting) == BATCH:
+                flush()
+    flush()
+    return everything, fates, Rows([everything[place] for place in places], np.concatenate(text), np.concatenate(shape)), places
+
+
+# ---------------------------------------------------------------- orders
+
+
+def _best_first(row: Row) -> tuple[float, int, int]:
+    """Of two that say the same: the faster one, then the shorter one."""
+    return -(row.speedup or 0.0), row.length, row.digest
+
+
+def _best(rows: Iterable[Row]) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for row in rows:
+        best[row.task] = max(best.get(row.task, 0.0), row.speedup or 0.0)
+    return best
+
+
+def _merit(row: Row, best: dict[str, float]) -> tuple[float, int, int]:
+    """Of two about different tasks: the one nearer to the best known of its task, in steps that are not noise."""
+    top = best[row.task]
+    return -round((row.speedup or 0.0) / top, 1) if top else 0.0, row.length, row.digest
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Nobody listens."""
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, stage: str) -> None:
+        now = time.monotonic()
+        self.laps[stage] = round(now - self._last, 3)
+        self._last = now

@@ -1,0 +1,123 @@
+"""Is one example good enough to learn from, whatever else there is? The first reason why not.
+
+Tests are cheap and go in the order in which a person would ask: was it executed, is it fast, has it a sensible size, is it
+work at all, does it name what exists. `slower_than_best` alone looks at more than one row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from dvk.config import Diversity
+from dvk.learn.diversity.rows import Row
+from dvk.learn.examples import Example
+
+PLAYS = ("policy", "policy_with_skills")
+
+_PLACEHOLDER = re.compile(
+    r"(?:#|//)\s*(?:\.\.\.|…|(?:your|the) (?:code|kernel|implementation)(?: goes)? here|implementation (?:omitted|here)|"
+    r"(?:rest|remainder) of (?:the )?(?:code|kernel|file|class)|same as (?:before|above)|(?:code )?unchanged\b|omitted for brevity)"
+    r"|\braise NotImplementedError",
+    re.I,
+)
+"""Code that says that it is not written."""
+_HINTS = ("...", "…", " here", "omitted", "rest of", "remainder of", "same as", "unchanged", "notimplemented")
+"""One of these is in all of that; looking for them first takes a tenth of the time."""
+_KERNELS = {"triton": "@triton.jit", "cuda": "__global__", "cpp": "#include"}
+"""What a whole file in this back end cannot do without."""
+_EVASIVE = re.compile(
+    r"\b(?:fall(?:ing)? back (?:to|on) (?:plain |eager |native )?(?:py)?torch|(?:just |simply )?use (?:torch\.compile|cublas|cudnn) instead"
+    r"|(?:do not|don't|no need to|avoid) writ(?:e|ing) (?:a |any |custom )*(?:cuda |triton )?kernels?\b"
+    r"|(?:skip|omit|drop|bypass|eliminate)(?:ping|ting|ing)? (?:the |entire )*(?:computation|kernel entirely|operator entirely)"
+    r"|return (?:a )?(?:cached|constant|precomputed) (?:output|result))",
+    re.I,
+)
+"""Advice not to do the work."""
+
+
+def reason(example: Example, settings: Diversity, known_skills: Collection[str] | None = None) -> tuple[str, str] | None:
+    """(reason, detail) why the example is refused; None when it is not.
+
+    Args:
+        known_skills: names that exist; None when no library was given, then only the candidates shown count.
+    """
+    return (
+        _not_executed(example, settings)
+        or _slow(example, settings)
+        or _size(example, settings)
+        or _lazy(example, settings)
+        or _unknown_skill(example, known_skills)
+    )
+
+
+def slower_than_best(rows: Sequence[Row], settings: Diversity) -> dict[int, tuple[str, str]]:
+    """Plain policy rows far below the best that is known for their task and back end: position → (reason, detail).
+
+    Rows that follow a given skill are left alone: that the skill did not pay here is theirs to show.
+    """
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.speedup is not None and row.kind in PLAYS:
+            key = (row.task, row.backend)
+            best[key] = max(best.get(key, 0.0), row.speedup)
+    found = {}
+    for position, row in enumerate(rows):
+        top = best.get((row.task, row.backend), 0.0)
+        if row.kind == "policy" and row.speedup is not None and row.speedup < settings.near_best * top:
+            found[position] = ("below_best", f"{row.speedup:.3g}× where {top:.3g}× is known")
+    return found
+
+
+def _not_executed(example: Example, settings: Diversity) -> tuple[str, str] | None:
+    if settings.require_verified and not example.verified:
+        return "not_verified", f"from {example.origin}, never executed here"
+    return None
+
+
+def _slow(example: Example, settings: Diversity) -> tuple[str, str] | None:
+    least = getattr(settings.min_speedup, example.kind)
+    if example.speedup is None:
+        return ("no_speedup", "nothing was measured") if settings.require_speedup and least > 0 else None
+    if example.speedup < least:
+        return "slow", f"{example.speedup:.3g}× is below {least:g}×"
+    return None
+
+
+def _size(example: Example, settings: Diversity) -> tuple[str, str] | None:
+    answer = example.answer()
+    if len(answer.strip()) < settings.min_chars:
+        return "too_short", f"{len(answer.strip())} characters are answered"
+    whole = len(answer) + sum(len(str(message.get("content") or "")) for message in example.messages if message["role"] != "assistant")
+    if whole > settings.max_chars:
+        return "too_long", f"{whole} characters"
+    return None
+
+
+def _lazy(example: Example, settings: Diversity) -> tuple[str, str] | None:
+    if example.kind in PLAYS:
+        lower = example.code.lower()
+        if any(hint in lower for hint in _HINTS) and (found := _PLACEHOLDER.search(example.code)):
+            return "lazy", f"placeholder: {found.group(0)[:60].strip()}"
+        kernel = _KERNELS.get(example.backend)
+        # Only whole files can be held to that; compact texts have no decorators.
+        if kernel and "class ModelNew" in example.code and kernel not in example.code:
+            return "lazy", f"no {kernel} in a {example.backend} answer"
+    elif example.kind == "summary" and (found := _EVASIVE.search(example.answer())):
+        return "lazy", f"evasive: {found.group(0)[:60]}"
+    return None
+
+
+def _unknown_skill(example: Example, known_skills: Collection[str] | None) -> tuple[str, str] | None:
+    if example.kind != "selection":
+        return None
+    if not example.chosen:
+        return "unknown_skill", "picks none"
+    for name in example.chosen:
+        if example.skills and name not in example.skills:
+            return "unknown_skill", f"{name} is not among the candidates"
+        if known_skills is not None and name not in known_skills:
+            return "unknown_skill", f"{name} is not in the library"
+    if not example.skills and known_skills is None:
+        return "unknown_skill", "no candidates and no library to look its picks up in"
+    return None

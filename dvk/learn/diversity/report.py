@@ -1,0 +1,112 @@
+"""What the filter did: counts and effective numbers before and after, as a dict for programs and Markdown for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from dvk.learn.diversity.balance import effective_number
+from dvk.learn.diversity.rows import Row
+
+FACETS = ("kind", "level", "backend", "origin", "family", "operator", "skill", "task")
+"""What is counted; of `task` only how many."""
+_SHOWN = 12
+"""Values of a facet in the Markdown tables; the dict has all."""
+
+
+def coverage(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows by value of each facet, and how many equally frequent values that is worth."""
+    counts: dict[str, Counter[str]] = {facet: Counter() for facet in FACETS}
+    for row in rows:
+        for facet in FACETS[:5]:
+            counts[facet][getattr(row, facet)] += 1
+        counts["operator"].update(row.operators)
+        counts["skill"].update(row.skills)
+        counts["task"][row.task] += 1
+    listed = {facet: sorted(found.items(), key=lambda item: (-item[1], item[0])) for facet, found in counts.items()}
+    return {
+        "num_rows": len(rows),
+        "counts": {facet: dict(found) for facet, found in listed.items() if facet != "task"},
+        "values": {facet: len(found) for facet, found in counts.items()},
+        "effective": {facet: round(effective_number(found.values()), 3) for facet, found in counts.items()},
+        "speedup": _quantiles([row.speedup for row in rows if row.speedup is not None]),
+    }
+
+
+def sizes(clusters: Sequence[int]) -> dict[str, Any]:
+    """How many clusters, how large, and how many equally large ones that is worth."""
+    found = sorted(Counter(clusters).values(), reverse=True)
+    return {
+        "num_clusters": len(found),
+        "effective": round(effective_number(found), 3),
+        "largest": found[:10],
+        "quantiles": _quantiles(found),
+    }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    before, after = report["before"], report["after"]
+    lines = [
+        "# Diversity filter",
+        "",
+        f"{report['num_kept']:,} of {report['num_rows']:,} examples kept, method `{report['settings']['method']}`, seed {report['seed']}.",
+        "",
+        "## Why the others were not",
+        "",
+        *_table(["reason", "rows"], [[f"`{reason}`", f"{count:,}"] for reason, count in report["reasons"].items()]),
+        "",
+        "## Coverage",
+        "",
+        "An effective number is exp(entropy): how many equally frequent values would be as diverse.",
+        "",
+        *_table(
+            ["facet", "values before", "after", "effective before", "after"],
+            [[facet, f"{before['values'][facet]:,}", f"{after['values'][facet]:,}", f"{before['effective'][facet]:.1f}",
+              f"{after['effective'][facet]:.1f}"] for facet in FACETS],
+        ),
+    ]  # fmt: skip
+    for facet in ("kind", "level", "operator", "skill"):
+        first, then = before["counts"][facet], after["counts"][facet]
+        if first:
+            lines += ["", f"### By {facet}", "", *_table([facet, "before", "after"], [
+                [_cell(value), f"{count:,}", f"{then.get(value, 0):,}"] for value, count in list(first.items())[:_SHOWN]])]  # fmt: skip
+            if len(first) > _SHOWN:
+                lines += ["", f"… and {len(first) - _SHOWN} more."]
+    cut = report["clusters"]
+    lines += [
+        "",
+        "## Clusters",
+        "",
+        *_table(
+            ["", "clusters", "effective", "largest"],
+            [[when, f"{cut[when]['num_clusters']:,}", f"{cut[when]['effective']:.1f}", ", ".join(map(str, cut[when]["largest"][:5]))]
+             for when in ("before", "after")],
+        ),
+        "",
+        f"At most {cut['cap']:,} rows of a cluster. Largest share of one skill {report['shares']['skill']:.0%}, of one operator "
+        f"{report['shares']['operator']:.0%}.",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [_row(head), _row(["---"] * len(head)), *map(_row, rows or [["none"] + [""] * (len(head) - 1)])]
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    return {name: ordered[min(int(share * len(ordered)), len(ordered) - 1)] for name, share in
+            (("min", 0.0), ("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("max", 1.0))}  # fmt: skip

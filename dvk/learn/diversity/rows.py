@@ -1,0 +1,123 @@
+"""What the filter remembers of an example once its text is gone: facts to count by, and two sketches.
+
+A million tokens of text become some hundred bytes a row, so that 200,000 rows fit in memory and their texts
+need not. `Row` is one row's facts, `Rows` all of them with their sketches, one line of an array each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from sys import intern
+
+import numpy as np
+
+from dvk.learn.diversity import lexing, sketches
+from dvk.learn.diversity.signatures import family
+from dvk.learn.examples import Example
+from dvk.learn.formats.messages import first_user
+
+TEXT_PLACES = 128
+"""Places of the sketch that near-duplicates are found with: a standard error of 0.027 at a similarity of 0.9."""
+SHAPE_PLACES = 64
+"""Places of the sketch that clusters are made of, where 0.06 at 0.6 is fine enough."""
+SHINGLE = 5
+"""Tokens a shingle: about one call with its arguments."""
+_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")
+_PLAYS = ("policy", "policy_with_skills")
+
+
+@dataclass(slots=True)
+class Row:
+    """One example without its text."""
+
+    id: str
+    kind: str
+    level: str
+    backend: str
+    task: str
+    origin: str
+    family: str
+    """Its signature, made coarse: see `signatures.family`; roles that write no code are families of their own."""
+    operators: tuple[str, ...]
+    """The distinct operators of its task, sorted."""
+    skills: tuple[str, ...]
+    """The distinct skills that it teaches to use or to choose, sorted; those that a summary proposes are not in use yet."""
+    speedup: float | None
+    length: int
+    """Characters that the assistant says."""
+    alike: int
+    """Hash of what near-duplicates have in common besides the wording: kind, backend, turns, skills, signature, and the
+    sizes to within a factor of two (schedules change by powers of two, so a task twice as large is another one)."""
+    digest: int
+    """Hash of all contents, whatever the id says: the last word in every order."""
+
+
+@dataclass
+class Rows:
+    """Many rows; arrays are aligned with `facts`."""
+
+    facts: list[Row]
+    text: np.ndarray
+    """Sketches of what is said, numbers included, shape (rows, TEXT_PLACES), uint32."""
+    shape: np.ndarray
+    """Sketches of its structure, shape (rows, SHAPE_PLACES), uint8."""
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
+def facts(example: Example) -> Row:
+    """The facts of one example."""
+    plays = example.kind in _PLAYS
+    sizes = tuple(int(number).bit_length() for number in dict.fromkeys(_NUMBER.findall(statement(example))))
+    turns = sum(message["role"] == "assistant" for message in example.messages)
+    taught = {"policy_with_skills": example.skills, "selection": example.chosen}.get(example.kind, ())
+    common = (example.kind, example.backend, turns, example.skills if plays else (), example.signature, sizes if plays else ())
+    return Row(
+        id=example.id,
+        kind=intern(example.kind),
+        level=intern(example.task.level or "unknown"),
+        backend=intern(example.backend or "none"),
+        task=example.task.id,
+        origin=intern(example.origin),
+        family=intern(family(example.signature) if plays else example.kind),
+        operators=tuple(intern(name) for name in sorted(set(example.signature))),
+        skills=tuple(intern(name) for name in sorted(set(taught))),
+        speedup=example.speedup,
+        length=len(example.answer()),
+        alike=_digest(repr(common)),
+        digest=_digest(example.model_dump_json()),
+    )
+
+
+def texts(example: Example) -> lexing.Tokens:
+    """The tokens that similarity is about: a program, or for the other roles what was asked and answered."""
+    if example.kind in _PLAYS:
+        return lexing.code_tokens(example.answer())
+    return lexing.prose_tokens(f"{first_user(example.messages)}\n{example.answer()}")
+
+
+def sketched(examples: Sequence[Example]) -> tuple[np.ndarray, np.ndarray]:
+    """The two sketches of some examples, as `Rows` keeps them."""
+    tokens = [texts(example) for example in examples]
+    text = sketches.sketch([one.exact for one in tokens], SHINGLE, TEXT_PLACES)
+    # The lowest 8 of 32 bits agree by chance once in 256 times: little beside the estimate's own error.
+    shape = sketches.sketch([one.shape for one in tokens], SHINGLE, SHAPE_PLACES, salt=1).astype(np.uint8)
+    return text, shape
+
+
+def words(example: Example) -> list[str]:
+    """What BM25 compares rows of one cluster by: all that is said of the task and answered, as it is written."""
+    return lexing.words(f"{statement(example)}\n{example.answer()}")
+
+
+def statement(example: Example) -> str:
+    """What states the task's sizes, as far as it is known."""
+    return example.listing or example.task.source or first_user(example.messages)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

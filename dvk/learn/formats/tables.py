@@ -1,0 +1,82 @@
+"""Files of rows: parquet through pyarrow, JSON lines through the standard library; one dict a row, streamed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dvk.errors import MachineError, UsageError
+
+BATCH_ROWS = 256
+"""Rows decoded at a time: trajectories of 100 kB make 25 MB."""
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file.
+
+    Raises:
+        UsageError: missing, unreadable, or a line that is not a JSON object.
+        MachineError: parquet, and pyarrow is not installed.
+    """
+    if not path.is_file():
+        raise UsageError(f"no such file: `{path}`", "give a .parquet or .jsonl file")
+    yield from _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
+
+
+def write_parquet(path: Path, columns: dict[str, str], batches: Iterable[list[dict[str, Any]]]) -> int:
+    """Write rows, aside and then renamed; how many there were.
+
+    Args:
+        columns: name → arrow type by its alias, e.g. `large_string`, `bool_`.
+        batches: lists of rows that have these columns; each becomes a row group.
+    """
+    arrow, parquet = _pyarrow()
+    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in columns.items()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    number = 0
+    try:
+        with parquet.ParquetWriter(aside, schema) as out:
+            for batch in batches:
+                out.write_table(arrow.Table.from_pylist(batch, schema=schema))
+                number += len(batch)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return number
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    arrow, parquet = _pyarrow()
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=BATCH_ROWS):
+            yield from batch.to_pylist()
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, OSError) as error:
+        raise UsageError(f"cannot read `{path}`: {str(error).splitlines()[0]}", "give a complete parquet file") from None
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                raise UsageError(f"{path}:{number}: not JSON", "give a file with one JSON object a line") from None
+            if not isinstance(row, dict):
+                raise UsageError(f"{path}:{number}: not a JSON object", "give a file with one JSON object a line")
+            yield row
+
+
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MachineError("parquet files need pyarrow, which is not installed", "pip install 'dvk[formats]'") from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,164 @@
+"""The first stage: what there is to learn from.
+
+    renderings   generated tasks, captured, and the composer's texts for them, with and without notes: many, not executed
+    episodes     tasks on which the composer's variants are executed and timed: what pays, what is chosen, what is learnt
+
+Both are written block by block; a block that exists is whole, so a killed collect goes on with the next.
+Whether the renderings may be trained on is decided by the episodes: see `filter`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dvk.agents import dialects
+from dvk.agents.showing import Subject
+from dvk.agents.teacher import Lesson, lessons
+from dvk.config import Agents, Config
+from dvk.learn.examples import Example, ExampleTask
+from dvk.records import Backend, Device
+from dvk.runs import RunFolder
+
+BLOCK = 100
+"""Tasks a block: about a minute of one core."""
+DEVICES: dict[Backend, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Work for one process: everything it depends on."""
+
+    number: int
+    num_tasks: int
+    backend: Backend
+    seed: int
+    per_task: int
+    with_skills: float
+    folder: str
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder) / f"{self.backend}_{self.number:05d}.jsonl"
+
+
+def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[Backend, ...], workers: int) -> dict[str, Any]:
+    """Write `collect/renderings/*.jsonl`; returns counts over all blocks.
+
+    Args:
+        run: the run's folder.
+        config: `seed` and `collect`.
+        num_tasks: over all back ends.
+        backends: what texts are written in, in equal parts.
+        workers: processes.
+    """
+    folder = run.path / "collect" / "renderings"
+    folder.mkdir(parents=True, exist_ok=True)
+    each = -(-num_tasks // len(backends))
+    blocks = [Block(number, min(BLOCK, each - number * BLOCK), backend, config.seed, config.collect.per_task, config.collect.with_skills,
+                    str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
+    counts: Counter[str] = Counter()
+    for row in run.read("collect/blocks.jsonl"):
+        counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
+    known = {(row["backend"], row["number"]) for row in run.read("collect/blocks.jsonl")}
+    left = [b for b in blocks if (b.backend, b.number) not in known]
+    with bar() as shown, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=quiet) as processes:
+        line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
+        for future in as_completed([processes.submit(render, block) for block in left]):
+            row = future.result()
+            run.append("collect/blocks.jsonl", row)
+            counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
+            shown.advance(line)
+    return dict(counts)
+
+
+def quiet() -> None:
+    """Of a worker: one thread, no messages of torch's tracer, a low priority beside a judge that measures."""
+    import logging
+    import warnings
+
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    os.nice(5)
+
+
+def render(block: Block) -> dict[str, Any]:
+    """One block: generate, capture, teach, write."""
+    from dvk.composer import CannotCompose
+    from dvk.composer.many import trace_quickly
+    from dvk.errors import DvkError
+    from dvk.tasks.generate import generate
+
+    rng = random.Random(f"{block.seed} {block.backend} {block.number}")
+    device = DEVICES[block.backend]
+    counts: Counter[str] = Counter()
+    dialect = dialects.get("compact")
+    lines = []
+    for made in generate(rng.randrange(1 << 48), block.num_tasks, device=device):
+        counts["tasks"] += 1
+        task = made.task(device)
+        try:
+            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices.
+            captured = trace_quickly(made.task("cpu"))
+            found = lessons(Subject(task, captured, block.backend), rng, block.per_task, with_skills=block.with_skills)
+        except (CannotCompose, DvkError):
+            counts["not_composed"] += 1
+            continue
+        about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
+        subject = Subject(task, captured, block.backend)
+        seen: set[str] = set()
+        for lesson in found:
+            example = as_example(lesson, subject, about, dialect)
+            if example.id not in seen:
+                seen.add(example.id)
+                lines.append(example.model_dump_json(exclude_defaults=True))
+                counts["examples"] += 1
+                counts[f"kind_{example.kind}"] += 1
+    aside = block.path.with_suffix(".part")
+    aside.write_text("".join(line + "\n" for line in lines))
+    aside.rename(block.path)
+    return {"backend": block.backend, "number": block.number, **counts}
+
+
+def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, settings: Agents | None = None) -> Example:
+    """A lesson as an example in a dialect."""
+    assert subject.captured is not None
+    asked = dialect.policy(subject, lesson.skills, settings or Agents())
+    text = dialect.write_policy(lesson.variant.text)
+    return Example.new(
+        kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),
+        task=about, signature=subject.captured.graph.signature(), backend=subject.backend, skills=tuple(s.name for s in lesson.skills),
+        code=text, quality={"family": lesson.family, "follows": lesson.follows}, origin="composer")  # fmt: skip
+
+
+def stream(folder: Path) -> Callable[[], Iterator[Example]]:
+    """The examples of a folder's files, in their order; opened anew at every call."""
+    from dvk.learn.examples import files, lines, parse
+
+    def read() -> Iterator[Example]:
+        for path in files(folder):
+            for number, line in lines(path):
+                yield parse(line, f"{path}:{number}")
+
+    return read
+
+
+def bar() -> Progress:
+    """Blocks done, on stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} blocks"), TimeElapsedColumn(),
+               TimeRemainingColumn())
+    return Progress(*columns, console=Console(file=sys.stderr), refresh_per_second=2)

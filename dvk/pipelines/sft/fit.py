@@ -1,0 +1,261 @@
+"""The last stage: examples → tokens → packed batches → a checkpoint, from any model or from nothing.
+
+    make or load the model → tokenise once → for each step: packs, one update → now and then: held-out loss, quality, checkpoint
+
+A killed fit goes on with the step after its last checkpoint, on the packs it would have had, with the
+optimizer it had. The data order is a function of seed and epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dvk.backbone import Trainable, open_backbone
+from dvk.config import Config
+from dvk.errors import DvkError, UsageError
+from dvk.learn.examples import Example
+from dvk.learn.packs import Packs, lay_out, plan, too_long
+from dvk.learn.rows import Store
+from dvk.pipelines.sft.tokens import Rendering
+from dvk.runs import RunFolder
+
+FRESH = "nano-from-zero"
+"""`--from` this makes a nano with a tokenizer of its own."""
+SAMPLE = 20_000
+"""Examples that a fresh tokenizer is trained on: about 20 MB."""
+
+Read = Callable[[], Iterator[Example]]
+"""Opens the stream of examples anew."""
+Quality = Callable[[Trainable], dict[str, float]]
+"""Executed quality of a model in training: named figures."""
+
+
+def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Quality | None = None) -> dict[str, Any]:
+    """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
+
+    Args:
+        run: the run's folder.
+        read: the examples, in a fixed order.
+        start: `nano-from-zero`, or a backbone's spec.
+        config: `fit`, `learning`, `backbone`.
+        origin: what the examples are, for the model's card; tokens are made anew when it changes.
+        quality: measured whenever a checkpoint is written.
+
+    Returns:
+        Figures of the whole fit; `checkpoint` is the last one's path.
+    """
+    from dvk.learn.learner import Learner
+
+    folder = run.path / "fit"
+    folder.mkdir(exist_ok=True)
+    began = time.monotonic()
+    kept = newest(run.path / "checkpoints")
+    backbone = model(run, read, start, config) if kept is None else trainable(f"hf:{kept}", config)
+    train, held = tokenise(folder, read, backbone, config, origin)
+    tokenised_s = time.monotonic() - began
+    settings, capacity = config.learning, config.learning.pack_tokens
+    per_step = max(1, settings.batch_tokens // capacity)
+    if too_long(train.lengths(), capacity) == len(train):
+        raise UsageError(f"no example fits into {capacity} tokens", "raise learning.pack_tokens")
+    epochs = [plan(train.lengths(), capacity, seed=config.seed + epoch) for epoch in range(math.ceil(config.fit.epochs))]
+    steps_of = [len(packs) // per_step or 1 for packs in epochs]
+    num_steps = max(1, round(sum(steps_of) * config.fit.epochs / len(epochs)))
+    if config.fit.max_steps is not None:
+        num_steps = min(num_steps, config.fit.max_steps)
+    learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config))
+    if kept is not None:
+        learner.restore(kept)
+    held_packs = list(batches(held, plan(held.lengths(), capacity, seed=0), capacity, settings.micro_packs)) if len(held) else []
+    rank, processes = learner.accelerator.process_index, learner.accelerator.num_processes
+    chief = rank == 0
+    tokens_before = sum(row["tokens"] for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
+    fitted, spent = 0.0, time.monotonic()
+    figures: dict[str, Any] = {}
+    last: Path | None = kept
+    with progress(chief) as bar:
+        shown = bar.add_task("fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0)
+        pending: list[dict[str, Any]] = []
+        while learner.step_number < num_steps:
+            epoch, within = place(learner.step_number, steps_of)
+            chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
+            mine = chosen[rank::processes] if len(chosen) >= processes else chosen[:1]
+            found = learner.step(list(batches(train, mine, capacity, settings.micro_packs)))
+            fitted += found["tokens"]
+            step = learner.step_number
+            if chief:
+                pending.append({"step": step, "epoch": round(epoch + within / steps_of[epoch], 4), **rounded(found)})
+                bar.update(shown, completed=step, loss=found["loss"], rate=fitted / (time.monotonic() - spent))
+            ending = step == num_steps
+            if step % config.fit.save_every == 0 or ending:
+                if held_packs:
+                    figures["held_out_loss"] = learner.evaluate(held_packs)
+                if chief:
+                    last = save(run, backbone, learner, step)
+                    if quality is not None:
+                        figures.update(quality(backbone))
+                        backbone.model.train()
+                    pending[-1].update(rounded(figures))
+            if chief and (len(pending) >= config.fit.log_every or ending or step % config.fit.save_every == 0):
+                write_metrics(run, pending)
+                pending = []
+    seconds = time.monotonic() - spent
+    return {
+        "steps": num_steps, "epochs": config.fit.epochs, "rows": len(train), "held_out_rows": len(held),
+        "targets": int(fitted + tokens_before),
+        "tokens_in_data": int(train.info["num_tokens"]), "tokenised_s": round(tokenised_s, 1), "fitted_s": round(seconds, 1),
+        "targets_per_s": round(fitted / seconds) if seconds else None, "by_kind": train.info.get("by_kind"),
+        "too_long": train.info.get("too_long"), "checkpoint": str(last), **rounded(figures),
+    }
+
+
+# ------------------------------------------------------------------ the model and its data
+
+def trainable(spec: str, config: Config) -> Trainable:
+    """A backbone with weights.
+
+    Raises:
+        UsageError: it has none here.
+    """
+    backbone = open_backbone(spec, config)
+    if not isinstance(backbone, Trainable):
+        raise UsageError(f"`{spec}` cannot be trained: its weights are not here", "start from nano-from-zero, nano or hf:PATH")
+    return backbone
+
+
+def model(run: RunFolder, read: Read, start: str, config: Config) -> Trainable:
+    """What the fit starts from; a fresh one is kept in the run, so that a resumed fit has the same tokenizer."""
+    if start != FRESH:
+        return trainable(start, config)
+    from dvk.backbone import nano
+
+    base = run.path / "fit" / "base"
+    if not base.exists():
+        nano.make(base, texts(read()), size=config.fit.size, vocabulary=config.fit.vocabulary, positions=config.learning.pack_tokens,
+                  seed=config.seed, provenance={"made_by": "dvk sft fit"})
+    return trainable(f"nano:{base}", config)
+
+
+def texts(examples: Iterator[Example]) -> Iterator[str]:
+    """What a tokenizer should know: evenly from the first of the examples."""
+    for number, example in enumerate(examples):
+        if number >= SAMPLE:
+            return
+        for message in example.messages:
+            if message.get("content"):
+                yield str(message["content"])
+
+
+def is_held_out(example: Example, share: float) -> bool:
+    """Tasks are held out whole, by a hash of their id, so that no run trains on what another measures."""
+    digest = hashlib.sha256(f"held out {example.task.id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
+
+
+def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, origin: str) -> tuple[Store, Store]:
+    """Rows to train on and rows held out, made once."""
+    share, capacity = config.fit.held_out, config.learning.pack_tokens
+    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": len(backbone.tokenizer)}
+    for name in ("train", "held_out"):
+        try:
+            if {k: Store(folder / name).info.get(k) for k in wanted} == wanted:
+                continue
+        except UsageError:
+            pass
+        rendering = Rendering(backbone, capacity)
+        chosen = (e for e in read() if is_held_out(e, share) == (name == "held_out"))
+        store = Store.write(folder / name, rendering.rows(chosen), len(backbone.tokenizer), wanted)
+        store.info.update(by_kind=rendering.by_kind, too_long=rendering.num_too_long)
+        (folder / name / "store.json").write_text(json.dumps(store.info))
+    train, held = Store(folder / "train"), Store(folder / "held_out")
+    if not len(train):
+        raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
+    return train, held
+
+
+def batches(store: Store, groups: Sequence[np.ndarray], capacity: int, micro: int) -> Iterator[Packs]:
+    """Packs of the given rows, `micro` at a time."""
+    for start in range(0, len(groups), micro):
+        yield lay_out([[store.row(int(i)) for i in group] for group in groups[start : start + micro]], capacity)
+
+
+def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:
+    """torch.compile pays on a GPU from a few hundred steps on."""
+    return config.fit.compile if config.fit.compile is not None else next(backbone.parameters()).is_cuda and num_steps >= 200
+
+
+def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:
+    """Epoch, and step within it."""
+    for epoch, count in enumerate(steps_of):
+        if step < count:
+            return epoch, step
+        step -= count
+    return len(steps_of) - 1, step % steps_of[-1]
+
+
+# ------------------------------------------------------------------ what stays on disk
+
+def newest(folder: Path) -> Path | None:
+    """The last checkpoint that is whole."""
+    found = sorted(folder.glob("step_*"), key=lambda p: int(p.name.removeprefix("step_")))
+    return found[-1] if found else None
+
+
+def save(run: RunFolder, backbone: Trainable, learner: Any, step: int) -> Path:
+    """Weights, tokenizer and learner; the folder appears whole. The learner's state is kept of the last one only."""
+    from dvk.learn.learner import STATE
+
+    final = run.path / "checkpoints" / f"step_{step:06d}"
+    aside = final.with_name(f".{final.name}")
+    if aside.exists():
+        import shutil
+
+        shutil.rmtree(aside)
+    final.parent.mkdir(exist_ok=True)
+    backbone.save(aside)
+    learner.save(aside)
+    aside.rename(final)
+    for older in final.parent.glob(f"step_*/{STATE}"):
+        if older.parent != final:
+            older.unlink()
+    return final
+
+
+def write_metrics(run: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
+    """To metrics.jsonl, and to TensorBoard where it is installed."""
+    for row in rows:
+        run.append("metrics.jsonl", row)
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return
+    with SummaryWriter(str(run.path / "tensorboard")) as writer:
+        for row in rows:
+            for name, value in row.items():
+                if name != "step" and isinstance(value, (int, float)):
+                    writer.add_scalar(name, value, row["step"])
+
+
+def rounded(figures: dict[str, Any]) -> dict[str, Any]:
+    """Six digits are plenty."""
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in figures.items()}
+
+
+def progress(chief: bool) -> Progress:
+    """A bar on stderr, of the first process only."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} loss {task.fields[loss]:.4f} "
+               "{task.fields[rate]:,.0f} targets/s"), TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(file=sys.stderr), disable=not chief, refresh_per_second=2)
+
+
+__all__ = ["FRESH", "DvkError", "fit", "newest", "trainable"]

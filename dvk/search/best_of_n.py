@@ -1,0 +1,11 @@
+"""Independent attempts: a model's answers to the task, without feedback. The control that refinement has to beat at equal tokens."""
+
+from __future__ import annotations
+
+from dvk.search import Problem, Proposals
+from dvk.search.refine import rounds
+
+
+def search(problem: Problem) -> Proposals:
+    """Rounds of single turns, until nothing new comes or time is over."""
+    yield from rounds(problem, 1)

@@ -1,0 +1,64 @@
+"""Many small requests in few sandboxed children: order kept, and a request that kills its child costs only itself.
+
+    for index, answer in each("dvk.tasks.hygiene:child", requests, limits):
+        ...                        # answer is the child's dict, or the Death of the child
+
+The child's function receives one message `{"requests": [...]}` and sends one answer a request, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from dvk.config import Limits
+from dvk.sandbox import Death, Session
+
+
+def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per_child: int = 200,
+         num_workers: int = 1) -> Iterator[tuple[int, dict[str, Any] | Death]]:
+    """Answers in the order of the requests.
+
+    Args:
+        target: `package.module:function` for the children.
+        requests: taken as they are needed, a few blocks ahead.
+        limits: `wall_s` is for one request; the rest for a child.
+        per_child: requests that one child gets.
+        num_workers: children at a time.
+    """
+    source = iter(requests)
+    pending: deque[Future[list[dict[str, Any] | Death]]] = deque()
+    index = 0
+    with ThreadPoolExecutor(num_workers) as pool:
+        try:
+            while True:
+                while len(pending) < 2 * num_workers and (block := list(islice(source, per_child))):
+                    pending.append(pool.submit(_block, target, block, limits))
+                if not pending:
+                    return
+                for answer in pending.popleft().result():
+                    yield index, answer
+                    index += 1
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _block(target: str, block: list[dict[str, Any]], limits: Limits) -> list[dict[str, Any] | Death]:
+    answers: list[dict[str, Any] | Death] = []
+    while len(answers) < len(block):
+        rest = block[len(answers):]
+        whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
+        # Many small operators: a thread more a core only waits.
+        with Session(target, whole, late_env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}) as session:
+            session.send({"requests": rest})
+            for _ in rest:
+                answer = session.receive(limits.wall_s)
+                if isinstance(answer, Death):
+                    answers.append(answer)
+                    break
+                answers.append(answer.value)
+    return answers

@@ -1,0 +1,171 @@
+"""Whole episodes through a scripted model and the real judge."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from dvk.agents import Subject, play, play_many
+from dvk.agents.dialects.examples import EXAMPLES
+from dvk.agents.judging import Docket
+from dvk.agents.play import Key
+from dvk.agents.rollout import Judging
+from dvk.backbone import Completion, Conversation, open_backbone
+from dvk.harness import judge
+from dvk.records import Candidate, Status, Turn
+from dvk.skills import Library
+from tests.agents.conftest import QUICK, Said, affine, configured, fenced, make_skill, source
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+RIGHT, WRONG = fenced(source("good/torch_affine")), fenced(source("bad/one_element"))
+
+
+def here() -> Subject:
+    return Subject(affine(), None, "cpp")
+
+
+def turn_number(conversation: Conversation) -> int:
+    return sum(message["role"] == "assistant" for message in conversation.messages)
+
+
+@needs_compiler
+def test_real_feedback_on_a_real_failure_leads_to_the_next_turn(tmp_path: Path) -> None:
+    lines = [{"match": "worst at \\[6\\d, \\d+\\]: \\S+ instead of", "answer": fenced(source("good/cpp_affine"))},
+             {"match": "The task:", "answer": fenced(source("bad/cpp_tail_left_out"))}]
+    script = tmp_path / "script.jsonl"
+    script.write_text("\n".join(map(json.dumps, lines)))
+    (trace,) = play(here(), open_backbone(f"scripted:{script}", QUICK), None, QUICK).traces
+    first, second = trace.turns
+    assert first.verdict is not None and first.verdict.status is Status.MISMATCH
+    assert second.verdict is not None and second.verdict.status is Status.OK and second.verdict.timing is not None
+    assert second.messages[:2] == (*first.messages, {"role": "assistant", "content": first.completion})
+    assert second.candidate is not None and second.candidate.proposer == f"scripted:{script}"
+
+
+def test_many_tasks_with_all_three_roles(library: Library) -> None:
+    """The loop with selection, null scheme, an error, unreadable answers and summaries; every key is there once."""
+    library.add_all([make_skill("relu_sweep", tags=("relu",)), make_skill("mul_add", tags=("mul",))])
+
+    def answer(conversation: Conversation) -> str | Completion:
+        text = conversation.messages[-1]["content"]
+        if conversation.tools:
+            return json.dumps({"name": "select_skills", "arguments": {"selected_skills": [{"name": "relu_sweep", "reason": ""}]}})
+        if "relu_sweep" in text:
+            return Completion(text="", finish="error", error="down")
+        return WRONG if turn_number(conversation) == 0 else RIGHT
+
+    backbone = Said(answer)
+    heard: list[tuple[Key, Turn]] = []
+    config = configured(schemes=1, rollouts=2, turns=2, batch=4)
+    episodes = list(play_many([here(), here()], backbone, library, config, step=3, on_turn=lambda key, turn: heard.append((key, turn))))
+    assert len(episodes) == 2
+    for episode in episodes:
+        keys = [(trace.role, trace.scheme, trace.rollout) for trace in episode.traces]
+        assert keys == [("selection", 0, 0), ("policy", None, 0), ("policy", None, 1), ("policy", 0, 0), ("policy", 0, 1)]
+        for trace in episode.traces[1:3]:
+            assert [turn.verdict and turn.verdict.status for turn in trace.turns] == [Status.MISMATCH, Status.OK]
+        for trace in episode.traces[3:]:
+            assert [turn.finish for turn in trace.turns] == ["error"] and trace.skills == ("relu_sweep",)
+    told: dict[Key, list[Turn]] = {}
+    for key, turn in heard:
+        told.setdefault(key, []).append(turn)
+    assert {key.position for key in told} == {0, 1} and sum(map(len, told.values())) == 2 * (1 + 4 + 2)
+    assert all(len(conversations) <= 4 for conversations, _ in backbone.calls)
+    assert any({len(c.tools) for c in conversations} == {1} and len(conversations) == 2 for conversations, _ in backbone.calls)
+
+
+def test_equal_questions_are_drawn_apart() -> None:
+    """Backbones tell equal prompts apart within a call; across calls the seed has to."""
+    backbone = Said(lambda _: "nothing to read")
+    list(play_many([here()], backbone, None, configured(rollouts=5, turns=1, batch=2)))
+    asked = [(json.dumps(c.messages), sampling.seed, n) for conversations, sampling in backbone.calls for n, c in enumerate(conversations)]
+    assert len(asked) == 5 and len(set(asked)) == 5
+    again = Said(lambda _: "nothing to read")
+    list(play_many([here()], again, None, configured(rollouts=5, turns=1, batch=2)))
+    assert [sampling.seed for _, sampling in again.calls] == [sampling.seed for _, sampling in backbone.calls]
+    other = Said(lambda _: "nothing to read")
+    list(play_many([here()], other, None, configured(rollouts=5, turns=1, batch=2), step=1))
+    assert not {sampling.seed for _, sampling in other.calls} & {sampling.seed for _, sampling in backbone.calls}
+
+
+def test_answers_are_written_while_others_are_judged() -> None:
+    with Judging(1, QUICK) as judging:
+        pending: list[int] = []
+
+        def answer(_: Conversation) -> str:
+            pending.append(judging.num_pending)
+            return RIGHT
+
+        episodes = list(play_many([here()] * 3, Said(answer), None, configured(turns=2, batch=1), judging=judging))
+        assert len(episodes) == 3 and max(pending) > 0
+        assert judging.num_pending == 0
+        (verdict,) = {turn.verdict.model_dump_json() for e in episodes for trace in e.traces for turn in trace.turns if turn.verdict}
+        assert '"ok"' in verdict  # the same candidate six times: judged once
+
+
+def test_an_interrupt_leaves_nothing_behind() -> None:
+    before = threading.active_count()
+
+    def answer(conversation: Conversation) -> str:
+        if turn_number(conversation):
+            raise KeyboardInterrupt
+        return WRONG
+
+    heard: list[Turn] = []
+    with pytest.raises(KeyboardInterrupt):
+        list(play_many([here()], Said(answer), None, QUICK, on_turn=lambda _, turn: heard.append(turn)))
+    assert [turn.verdict and turn.verdict.status for turn in heard] == [Status.MISMATCH]
+    assert threading.active_count() == before
+
+
+def test_a_run_that_is_left_does_not_disturb_the_next() -> None:
+    with Judging(1, QUICK) as judging:
+        left = play_many([here(), here()], Said(lambda c: RIGHT if c else ""), None, configured(turns=1, batch=1), judging=judging)
+        assert next(left).traces
+        left.close()
+        episode = play(here(), Said(lambda _: WRONG), None, configured(turns=1), judging=judging)
+        assert [turn.verdict and turn.verdict.status for turn in episode.traces[0].turns] == [Status.MISMATCH]
+
+
+def test_without_a_graph_the_compact_dialect_plays_nothing() -> None:
+    backbone = Said(lambda _: "", dialect="compact")
+    (episode,) = play_many([here()], backbone, None, QUICK)
+    assert episode.traces == () and episode.task == affine() and not backbone.calls
+
+
+def test_a_docket_hands_out_what_it_was_given() -> None:
+    with Docket[str](2, QUICK) as docket:
+        assert docket.results(wait=True) == []
+        for name, text in [("right", "good/torch_affine"), ("wrong", "bad/one_element"), ("raises", "bad/raises")]:
+            docket.submit(name, affine(), Candidate(source=source(text), backend="cpp"))
+        found: dict[str, Status] = {}
+        while docket.num_pending:
+            found |= {name: verdict.status for name, verdict in docket.results(wait=True)}
+        assert found == {"right": Status.OK, "wrong": Status.MISMATCH, "raises": Status.LAUNCH_ERROR}
+
+
+def test_a_machine_that_cannot_judge_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("dvk.harness.court.Session", broken)
+    with pytest.raises(OSError, match="no more processes"):
+        play(here(), Said(lambda _: RIGHT), None, QUICK)
+
+
+@needs_compiler
+def test_the_example_of_the_prompt_is_what_the_judge_accepts(tmp_path: Path) -> None:
+    from dvk import tasks
+
+    reference = tmp_path / "bias_relu.py"
+    reference.write_text(
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.bias = nn.Parameter(torch.randn(width))\n\n    def forward(self, x):\n        return torch.relu(x + self.bias)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(7, 33)]\n\n\ndef get_init_inputs():\n    return [33]\n")
+    candidates = [Candidate(source=EXAMPLES[backend], backend=backend) for backend in ("cpp", "triton")]
+    for verdict in judge(tasks.load(str(reference)), candidates, tier="smoke", config=QUICK):
+        assert verdict.status is Status.OK, verdict.error

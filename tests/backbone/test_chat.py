@@ -1,0 +1,79 @@
+"""Conversations as text: the model's own template with tools, and ours where it has none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dvk.backbone import Conversation
+from dvk.backbone.chat import Chat
+from dvk.backbone.hf import Hf
+from dvk.backbone.tokenizer import train_tokenizer
+from dvk.errors import UsageError
+
+TOOL = {"type": "function", "function": {"name": "select_skills", "parameters": {"type": "object", "properties": {"names": {}}}}}
+CALL = {"id": "1", "type": "function", "function": {"name": "select_skills", "arguments": '{"names": ["tile <&> it"]}'}}
+TALK = Conversation(
+    messages=(
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Choose."},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "done"},
+        {"role": "user", "content": "And now?"},
+    ),
+    tools=(TOOL,),
+)
+
+
+def bare_tokenizer() -> object:
+    tokenizer = train_tokenizer(["some text"] * 3, 270, 512)
+    tokenizer.chat_template = None
+    return tokenizer
+
+
+def test_ours_is_chatml_with_qwen_s_tools() -> None:
+    chat = Chat(bare_tokenizer(), "bare")
+    text = chat.render(TALK)
+    system, user, call, tool, question, rest = text.split("<|im_end|>\n")
+    assert system.startswith("<|im_start|>system\nBe brief.\n\n")
+    assert json.loads(system.split("<tools>\n")[1].split("\n</tools>")[0]) == TOOL
+    assert user == "<|im_start|>user\nChoose."
+    assert json.loads(call.split("<tool_call>\n")[1].split("\n</tool_call>")[0]) == {
+        "name": "select_skills", "arguments": {"names": ["tile <&> it"]}}  # fmt: skip
+    assert tool == "<|im_start|>tool\ndone" and question == "<|im_start|>user\nAnd now?"
+    assert rest == "<|im_start|>assistant\n"
+    assert chat.stop == ("<|im_end|>",), "not a token of this tokenizer, so it is watched for as text"
+    plain = chat.render(Conversation(messages=({"role": "user", "content": "Hi"},)))
+    assert plain == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_model_s_own_template_is_used_tools_included() -> None:
+    tokenizer = bare_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})  # type: ignore[attr-defined]
+    tokenizer.chat_template = (  # type: ignore[attr-defined]
+        "{{ tools[0].function.name }}|{% for m in messages %}{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
+        "{% if enable_thinking %}<think>{% endif %}")  # fmt: skip
+    text = Chat(tokenizer, "own").render(TALK)
+    assert text.startswith("select_skills|system:Be brief.<|im_end|>user:Choose.") and "<think>" not in text
+    assert Chat(tokenizer, "own", thinking=True).render(TALK).endswith("<think>")
+    chat = Chat(tokenizer, "own")
+    assert chat.stop == () and chat.end == tokenizer.get_vocab()["<|im_end|>"]  # type: ignore[attr-defined]
+
+
+def test_a_template_s_refusal_is_said() -> None:
+    tokenizer = bare_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="roles must alternate"):
+        Chat(tokenizer, "strict").render(TALK)
+
+
+def test_nano_s_template_uses_its_role_tokens(shared_nano: Hf) -> None:
+    conversation = Conversation(messages=({"role": "user", "content": "v0 = aten.relu\n"},))
+    ids = shared_nano.encode(conversation)
+    names = shared_nano.tokenizer.convert_ids_to_tokens(list(ids))
+    assert names[0] == "<|user|>" and names[-2:] == ["<|end|>", "<|assistant|>"]
+    answer = shared_nano.encode_answer("k0: relu\n")
+    assert answer[-1] in shared_nano.end_ids
+    assert shared_nano.tokenizer.decode(answer[:-1]) == "k0: relu\n"
+    assert "select_skills" in shared_nano.chat.render(TALK)

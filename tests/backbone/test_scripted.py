@@ -1,0 +1,57 @@
+"""The shipped fake says what its file says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.backbone import Backbone, Conversation, Sampling, open_backbone
+from dvk.errors import UsageError
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def asking(*texts: str) -> list[Conversation]:
+    return [Conversation(messages=({"role": "user", "content": text},)) for text in texts]
+
+
+def script(folder: Path, *lines: Any) -> Backbone:
+    path = folder / "script.jsonl"
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return open_backbone(f"scripted:{path}")
+
+
+def test_matches_serve_again_and_the_rest_in_order(tmp_path: Path) -> None:
+    fake = script(
+        tmp_path, {"answer": "first"}, {"match": "relu$", "answer": "a relu"}, "", {"answer": "second", "finish": "length"},
+        {"tool_calls": [CALL]}, {"finish": "error", "answer": "the server is on fire"},
+    )  # fmt: skip
+    answers = fake.generate(asking("one", "a\nrelu", "two", "relu", "three", "four"), Sampling())
+    assert [a.text for a in answers] == ["first", "a relu", "second", "a relu", "", ""]
+    assert [a.finish for a in answers] == ["stop", "stop", "length", "stop", "stop", "error"]
+    assert answers[4].tool_calls == (CALL,) and answers[5].error == "the server is on fire"
+    assert fake.usage.prompt_tokens == 7 and fake.usage.completion_tokens == 6
+    with pytest.raises(UsageError, match="no answer left"):
+        fake.generate(asking("five"), Sampling())
+
+
+def test_dialect_stop_and_echo(tmp_path: Path) -> None:
+    fake = script(tmp_path, {"dialect": "compact"}, {"match": "", "answer": "code```after"})
+    assert fake.dialect == "compact"
+    assert fake.generate(asking("x"), Sampling(stop=("```",)))[0].text == "code"
+    assert open_backbone("scripted").generate(asking("say this"), Sampling())[0].text == "say this"
+
+
+@pytest.mark.parametrize("line", ["no json", "[1]", '{"answer": "x", "anser": 1}', '{"match": "x"}', '{"match": "(", "answer": ""}',
+                                  '{"answer": "x", "finish": "maybe"}', '{"dialect": "klingon"}'])  # fmt: skip
+def test_malformed_lines_are_said(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UsageError, match="line 1"):
+        script(tmp_path, line)
+
+
+def test_a_missing_script_is_said() -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        open_backbone("scripted:/no/such/script.jsonl")

@@ -1,0 +1,95 @@
+"""Capturing many modules: the graphs of `capture`, in order, at full size without memory, whatever dies on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from dvk.composer import CannotCompose, Captured, Plan, compose
+from dvk.composer.capture import trace
+from dvk.composer.many import capture_many, doubtful, trace_fake
+from dvk.config import Limits
+from dvk.records import Task, content_hash
+from dvk.tasks.generate import generate, signature_of
+from dvk.tasks.hygiene import shrunk
+from tests.tasks.shrink import shipped
+from tests.tasks.test_hygiene import task as written
+
+LIMITS = Limits(wall_s=90.0)
+FUSED = ("fuse_pointwise", "fuse_epilogue", "fuse_rowwise")
+
+
+def task(source: str, name: str = "task") -> Task:
+    return Task(id=content_hash(source), name=name, source=source, entry="Model", kind="module")
+
+
+def test_equal_to_capture() -> None:
+    """Graph, strides, constants and hash: everything that `capture` hands on (`trace` is what its child runs)."""
+    tasks = [task(shrunk(path.read_text()), path.stem) for path in shipped()[::4]]
+    tasks += [made.task().model_copy(update={"source": shrunk(made.source)}) for made in generate(5, 12, device="cuda")]
+    many = dict(capture_many(tasks, LIMITS, num_workers=2, per_child=15))
+    assert list(many) == list(range(len(tasks)))
+    for index, one in enumerate(tasks):
+        slow, quick = trace(one), many[index]
+        assert isinstance(quick, Captured)
+        assert quick.graph.listing() == slow.graph.listing()
+        assert quick == slow, one.source
+
+
+def test_native_sizes_take_no_memory() -> None:
+    """Fake tensors are what is exported: sixteen tebibytes come out."""
+    source = written("return (self.linear(x) + 1).relu()", "self.linear = nn.Linear(9, ROWS)").replace("ROWS = 64", "ROWS = 2097152")
+    captured = trace_fake(task(source))
+    assert captured.graph.nodes[-1].shape == (2097152, 2097152) and not doubtful(captured.graph)
+
+
+def test_tasks_for_a_gpu_need_none() -> None:
+    """Relabelled: the devices in the graph, and those in the hash that a drop-in checks."""
+    source = written("return self.linear(x) + torch.arange(ROWS, dtype=torch.float32)", "self.linear = nn.Linear(9, ROWS)")
+    here, there = trace_fake(task(source)), trace_fake(task(source).model_copy(update={"device": "cuda"}))
+    assert here.graph.listing() == there.graph.listing().replace("cuda", "cpu") and "cuda" in there.graph.listing()
+    assert here.config_hash != there.config_hash
+    assert trace(task(source)) == here
+
+
+@pytest.mark.gpu
+def test_equal_to_capture_on_a_gpu() -> None:
+    tasks = [made.task("cuda").model_copy(update={"source": shrunk(made.source)}) for made in generate(6, 40, device="cuda")]
+    many = dict(capture_many(tasks, LIMITS, per_child=40))
+    for index, one in enumerate(tasks):
+        assert many[index] == trace(one), one.source
+
+
+def test_doubtful_layouts_are_looked_at() -> None:
+    """What meta functions get wrong is captured the slow way, and so is what fake tensors cannot do."""
+    one_channel = written("return self.conv(x)", "self.conv = nn.Conv2d(1, 4, 3)", "torch.randn(2, 1, ROWS, 9)")
+    permuted = written("return self.norm(x.permute(0, 2, 1))", "self.norm = nn.BatchNorm1d(9).eval()", "torch.randn(2, ROWS, 9)")
+    two_types = written("return F.mse_loss(x, y.half())", inputs="torch.randn(ROWS, 9), torch.randn(ROWS, 9)", parameters="x, y")
+    data = written("return x * self.factor", "self.factor = float(torch.rand(3).tolist()[0]) + 1")
+    tasks = [task(source) for source in (one_channel, permuted, two_types, data)]
+    assert all(doubtful(trace_fake(one).graph) for one in tasks[:3])
+    assert [found for _, found in capture_many(tasks, LIMITS)] == [trace(one) for one in tasks]
+
+
+def test_a_death_costs_one_task() -> None:
+    fine = written("return x.tanh()")
+    bad = [written("os._exit(3)"), written("while True: pass"), "import os\nos.kill(os.getpid(), 9)\n", written("return x[x > 0]")]
+    sources = [fine, bad[0], fine, bad[1], bad[2], fine, bad[3], fine]
+    found = [captured for _, captured in capture_many((task(s) for s in sources), Limits(wall_s=12.0), per_child=8)]
+    assert [isinstance(f, Captured) for f in found] == [s == fine for s in sources]
+    reasons = [str(f) for f in found if isinstance(f, CannotCompose)]
+    assert "exit 3" in reasons[0] and "timeout" in reasons[1] and "SIGKILL" in reasons[2] and "depends on values" in reasons[3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_generated_is_captured_and_composed(device: str) -> None:
+    """98 % at least, under the signature that the generator says."""
+    made = list(generate(23, 250, split="any", device=device))
+    found = [captured for _, captured in capture_many([g.task() for g in made], LIMITS)]
+    good = 0
+    for one, captured in zip(made, found, strict=True):
+        if isinstance(captured, Captured):
+            assert signature_of(captured.graph.signature()) == one.signature, one.source
+            compose(one.task(), captured, Plan(FUSED), "triton" if device == "cuda" else "cpp")
+            good += 1
+    assert good >= 0.98 * len(made)

@@ -1,0 +1,140 @@
+"""One court over several tasks and candidates: which processes serve on, and what happens when one of them has ended."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from dvk.harness import Pool, recording
+from dvk.harness import court as courts
+from dvk.harness.court import Court
+from dvk.harness.verdicts import Measured
+from dvk.records import Status
+from dvk.sandbox import Death, Message
+from tests.harness.conftest import QUICK, candidate, task
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else this machine does slows references down, too; that is not the point here."""
+    monkeypatch.setattr(courts, "SLOWED", 1e6)
+
+
+def test_referee_and_reference_serve_the_next_task() -> None:
+    with Court(task("affine"), QUICK) as court:
+        first = court.judge(candidate("good/torch_affine"))
+        pids = court._referee.session.pid, court._arms["reference"].pid
+        court.turn_to(task("linear"))
+        second = court.judge(candidate("good/torch_linear"))
+        assert pids == (court._referee.session.pid, court._arms["reference"].pid)
+        court.turn_to(task("affine"))
+        third = court.judge(candidate("good/torch_linear"))
+    assert first is not None and second is not None and third is not None
+    assert (first.status, second.status) == (Status.OK, Status.OK), (first.error, second.error)
+    assert first.timing and second.timing and first.isolation and second.isolation
+    assert third.status is not Status.OK, "the reference is that of the task at hand"
+
+
+def test_a_reference_that_ended_meanwhile_is_started_again() -> None:
+    with Court(task("affine"), QUICK) as court:
+        court.judge(candidate("good/torch_affine"))
+        ended = court._arms["reference"]
+        ended.close()
+        court.turn_to(task("linear"))
+        verdict = court.judge(candidate("good/torch_linear"))
+        assert verdict is not None and verdict.status is Status.OK, verdict
+        assert court._arms["reference"].pid != ended.pid
+
+
+class Player:
+    """A session of which only the end is asked."""
+
+    def __init__(self, reason: str):
+        self.reason, self.closed = reason, False
+
+    def receive(self, timeout_s: float) -> Death:
+        self.closed = True
+        return Death(self.reason, f"log of {self.reason}")
+
+    def close(self) -> str:
+        self.closed = True
+        return ""
+
+
+class Referee:
+    """A hearing whose answers are known."""
+
+    def __init__(self, *answers: dict[str, Any]):
+        self.answers, self.stage, self.spent = list(answers), "check", {}
+
+    def lap(self, stage: str) -> Any:
+        return nullcontext()
+
+    def send(self, order: dict[str, Any], descriptors: Any = ()) -> None:
+        pass
+
+    def wait(self, *_: Any) -> Message:
+        return Message({"findings": self.answers.pop(0)})
+
+    def close(self) -> None:
+        pass
+
+
+GONE = {"status": "launch_error", "gone": True}
+
+
+@pytest.fixture
+def court(monkeypatch: pytest.MonkeyPatch) -> Court:
+    monkeypatch.setattr(recording, "launch_plan", lambda *_: ({}, "", "pid+seccomp"))
+    made = Court(task("affine"), QUICK, contract="plan")
+    started: list[Player] = []
+
+    def add_arm(name: str, deadline: float | None) -> None:
+        started.append(Player(f"exit {len(started)}"))
+        made._arms[name] = started[-1]  # type: ignore[assignment]
+
+    monkeypatch.setattr(made, "_add_arm", add_arm)
+    made.started = started  # type: ignore[attr-defined]
+    return made
+
+
+def played(court: Court, *answers: dict[str, Any]) -> Measured:
+    court._referee = Referee(*answers)  # type: ignore[assignment]
+    found = court._replayed(candidate("good/triton_affine"), None)
+    assert found is not None and not court._referee.answers  # type: ignore[attr-defined]
+    return found
+
+
+def test_what_ends_a_fresh_player_was_the_candidate(court: Court) -> None:
+    found = played(court, dict(GONE))
+    assert found.findings["status"] == "launch_error" and "(exit 0)" in found.findings["error"] and found.log == "log of exit 0"
+    assert "player" not in court._arms and len(court.started) == 1  # type: ignore[attr-defined]
+
+
+def test_what_ends_a_player_that_served_before_may_have_been_another(court: Court) -> None:
+    played(court, {"status": "ok"})
+    found = played(court, dict(GONE), {"status": "ok"})
+    assert found.findings["status"] == "ok" and len(court.started) == 2  # type: ignore[attr-defined]
+    assert "(exit 2)" in played(court, dict(GONE), dict(GONE)).findings["error"]
+
+
+@pytest.mark.parametrize(("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)])
+def test_a_player_is_kept_unless_it_is_out_of_step(court: Court, status: str, kept: bool) -> None:
+    played(court, {"status": status})
+    assert ("player" in court._arms) is kept
+
+
+def test_processes_stay_for_the_next_map_within_a_pool() -> None:
+    jobs = [(task("affine"), candidate("good/torch_affine")), (task("linear"), candidate("good/torch_linear"))]
+    with Pool(1, QUICK) as pool:
+        first = dict(pool.map(jobs, tier="smoke"))
+        ((court,),) = pool._idle.values()
+        pid = court._referee.session.pid
+        second = dict(pool.map(jobs, tier="smoke"))
+        assert pool._idle == {next(iter(pool._idle)): [court]} and court._referee.session.pid == pid
+    assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
+    assert not pool._idle and not os.path.exists(f"/proc/{pid}")
+    assert all(v.status is Status.OK for _, v in pool.map(jobs, tier="smoke")) and not pool._idle, "without `with`, nothing stays"

@@ -1,0 +1,128 @@
+"""The player's life over plans and tasks: what stays mapped, what is forgotten, and what it says before it ends. No GPU needed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from dvk.harness import player as players
+from dvk.harness import slots
+from dvk.harness.link import Link
+from dvk.harness.plans.captured import Captured
+from dvk.harness.runner import serve_orders
+from tests.harness.conftest import task
+
+
+class Lent:
+    """A board whose memory is known by a name, as device memory is by its handle."""
+
+    mapped: dict[str, int] = {}
+    """Name → how often it is mapped now."""
+
+    def __init__(self, name: str, shape: list[int]):
+        self.name = name
+        self.tensors = [torch.zeros(shape)]
+        Lent.mapped[name] = Lent.mapped.get(name, 0) + 1
+
+    @classmethod
+    def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Lent:
+        return cls(offered["lent"], offered["shape"])
+
+    def close(self) -> None:
+        assert Lent.mapped[self.name] == 1, "it is closed twice"
+        Lent.mapped[self.name] = 0
+
+
+def offer(name: str, rows: int = 4) -> dict[str, Any]:
+    call = slots.empty([torch.zeros(rows, 8)], {})
+    return {"offer": {"lent": name, "shape": [rows, 8], "layouts": []}, "call": call}
+
+
+class Desk:
+    """The referee's side of a player in a thread of this process."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.player = players.Player(Link(theirs.detach()))
+        self.link = Link(ours.detach())
+        self.thread = threading.Thread(target=serve_orders, args=(self.player,), daemon=True)
+        self.thread.start()
+
+    def ask(self, do: str, **order: Any) -> dict[str, Any]:
+        self.link.send({"do": do, **order})
+        return self.link.receive()
+
+    def build(self, name: str, rows: int = 4) -> dict[str, Any]:
+        affine = task("affine").model_dump(mode="json")
+        return self.ask("build", task=affine, role="player", source="", inputs=offer(name, rows), on_device=False, training=False)
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(players, "Board", Lent)
+    monkeypatch.setattr(players.Player, "_map_control", lambda self: setattr(self, "control", [0] * 512))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *a: 0)
+    Lent.mapped = {}
+    made = Desk()
+    yield made
+    made.link.close()
+    made.thread.join(10)
+    assert not made.thread.is_alive()
+
+
+def test_boards_keep_their_addresses_while_their_task_lasts(desk: Desk) -> None:
+    # The reference is captured once a task, on the addresses of that moment.
+    assert desk.build("native") == {"built": True}
+    address = desk.player.args[0].data_ptr()
+    for name, rows in (("batch+3", 7), ("native", 4), ("batch+3", 7), ("native", 4)):
+        assert desk.ask("inputs", variant=name, **offer(name, rows)) == {"inputs": True}
+    assert desk.player.args[0].data_ptr() == address
+    assert Lent.mapped == {"native": 1, "batch+3": 1}, "each is mapped once and stays so"
+
+
+def test_another_task_gives_back_what_was_lent_for_the_last(desk: Desk) -> None:
+    desk.build("native")
+    desk.ask("inputs", variant="batch+3", **offer("batch+3", 7))
+    desk.player._reference = lambda: None
+    assert desk.build("other native", 6) == {"built": True}
+    assert Lent.mapped == {"native": 0, "batch+3": 0, "other native": 1}
+    assert desk.player._reference is None and desk.player.args[0].shape == (6, 8) and desk.player.variant == "native"
+
+
+def test_a_plan_begins_on_the_native_inputs_wherever_the_last_one_failed(desk: Desk) -> None:
+    desk.build("native")
+    desk.ask("inputs", variant="batch+3", **offer("batch+3", 7))
+    said = desk.ask("plan", plan={"version": 0})
+    assert said["failed"]["status"] == "launch_error" and "cannot be replayed" in said["failed"]["error"]
+    assert desk.player.variant == "native" and desk.player.args[0].shape == (4, 8)
+    assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}, "a bad plan is no reason to end"
+
+
+def test_what_breaks_in_timed_calls_is_told(desk: Desk) -> None:
+    desk.build("native")
+    desk.player._reference, desk.player._candidate = _raise("an illegal memory access"), Captured(None, [], [], [])  # type: ignore[arg-type]
+    desk.link.send({"do": "rounds", "sync": True, "buffers": []})
+    assert desk.link.wait() == b"e"
+    assert desk.link.receive()["failed"]["status"] == "launch_error"
+    assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}
+
+
+def test_with_a_broken_context_it_says_so_and_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.build("native")
+    monkeypatch.setattr(torch.cuda, "synchronize", _raise("an illegal memory access"))
+    assert desk.ask("call", seed=1)["failed"]["status"] == "launch_error"
+    desk.thread.join(10)
+    assert not desk.thread.is_alive()
+
+
+def _raise(what: str) -> Any:
+    def raises(*_: Any) -> None:
+        raise RuntimeError(what)
+
+    return raises
+

@@ -1,0 +1,115 @@
+"""Fitting a nano from nothing on a handful of examples: it learns, and a killed fit ends where an uninterrupted one does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.backbone import Conversation, Sampling, open_backbone
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable
+from dvk.pipelines.sft.tokens import Rendering
+from dvk.runs import RunFolder
+
+OPS = ("relu", "gelu", "tanh", "silu", "exp")
+
+
+def examples(count: int = 60) -> Iterator[Example]:
+    """What operator a listing names, answered by its kernel; every third with a second turn."""
+    for number in range(count):
+        op = OPS[number % len(OPS)]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": f"cpp s0={number}\nv0 = {op}(x0)\nwrite"},
+                                          {"role": "assistant", "content": f"def run(x0):\n    return F.{op}(x0)"}]
+        if number % 3 == 0:
+            messages += [{"role": "user", "content": "ok 1.02\nagain"},
+                         {"role": "assistant", "content": f"def run(x0):\n    return {op}_(x0)"}]
+        yield Example.new(kind="policy", messages=tuple(messages), task=ExampleTask(id=f"task{number}"), origin="test", backend="cpp")
+
+
+def settings(**fit_settings: Any) -> Config:
+    return Config.model_validate({
+        "fit": {"size": "tiny", "vocabulary": 300, "epochs": 16, "save_every": 10, "compile": False, "held_out": 0.1, **fit_settings},
+        "learning": {"rate": 5e-3, "pack_tokens": 256, "batch_tokens": 1024, "micro_packs": 2, "precision": "fp32", "warmup": 0.05},
+    })
+
+
+def opened(folder: Path, config: Config, *, resume: bool = False) -> RunFolder:
+    return RunFolder.open(folder, command="sft", name="test", argv=("dvk",), config=config, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    with opened(folder, settings()) as run:
+        return folder, fit(run, examples, "nano-from-zero", settings())
+
+
+def test_it_learns_and_its_checkpoint_is_a_nano(fitted: tuple[Path, dict[str, Any]]) -> None:
+    folder, figures = fitted
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["loss"] > 3 and rows[-1]["loss"] < 0.5 and rows[-1]["held_out_loss"] < 1.5
+    assert [r["step"] for r in rows] == list(range(1, figures["steps"] + 1))
+    backbone = open_backbone(f"nano:{figures['checkpoint']}")
+    question = Conversation(messages=({"role": "user", "content": "cpp s0=7\nv0 = tanh(x0)\nwrite"},))
+    (answer,) = backbone.generate([question], Sampling(temperature=0.0, max_tokens=40))
+    assert "tanh" in answer.text and answer.finish == "stop"
+
+
+def test_a_killed_fit_ends_where_the_uninterrupted_one_does(fitted: tuple[Path, dict[str, Any]], tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from dvk.learn.learner import Learner
+
+    class Killed(BaseException):
+        pass
+
+    step = Learner.step
+
+    def dies(self: Learner, *args: Any, **rest: Any) -> dict[str, float]:
+        if self.step_number == 17:
+            raise Killed
+        return step(self, *args, **rest)
+
+    folder, figures = fitted
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", dies)
+        with pytest.raises(Killed), opened(tmp_path / "cut", settings()) as run:
+            fit(run, examples, "nano-from-zero", settings())
+    assert newest(tmp_path / "cut" / "checkpoints") == tmp_path / "cut" / "checkpoints" / "step_000010"
+    with opened(tmp_path / "cut", settings(), resume=True) as run:
+        again = fit(run, examples, "nano-from-zero", settings())
+    whole, resumed = trainable(f"nano:{figures['checkpoint']}", Config()), trainable(f"nano:{again['checkpoint']}", Config())
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str, Any]]) -> None:
+    backbone = trainable(f"nano:{fitted[1]['checkpoint']}", Config())
+    example = next(examples(1))
+    rows = Rendering(backbone, 512).example(example)
+    text = "".join(backbone.tokenizer.decode([i for i, t in zip(ids, marks, strict=True) if t]) for ids, marks in rows)
+    assert "F.relu" in text and "relu_(x0)" in text and "again" not in text and "write" not in text
+    assert sum(sum(marks) for _, marks in rows) == sum(
+        len(backbone.encode_answer(m["content"])) for m in example.messages if m["role"] == "assistant")
+
+
+def test_held_out_tasks_are_held_out_whole() -> None:
+    shares = [is_held_out(e, 0.1) for e in examples(2000)]
+    assert 120 < sum(shares) < 280
+    first = next(examples(1))
+    assert is_held_out(first, 0.1) == is_held_out(first.model_copy(update={"kind": "summary"}), 0.1)
+
+
+def test_what_cannot_be_fitted_says_so(tmp_path: Path) -> None:
+    config = settings()
+    with opened(tmp_path / "a", config) as run, pytest.raises(UsageError, match="nothing to train on"):
+        fit(run, lambda: iter(()), "nano-from-zero", config)
+    with opened(tmp_path / "b", config) as run, pytest.raises(UsageError, match="cannot be trained"):
+        fit(run, examples, "scripted", config)
