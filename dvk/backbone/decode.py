@@ -126,6 +126,7 @@ class Engine:
             capacity, longest = max(capacity, at_hand.capacity), max(longest, at_hand.longest)
         self.slots, at_hand = None, None
         self.graphs.clear()
+        self.pool = None  # it ends with its last graph
         room = int(self._room() // Slots.bytes_each(self.decoder, capacity))
         count = max(1, min(self.most, room))
         if len(prompts) < count:

@@ -217,12 +217,15 @@ class Runner:
                         continue
                     del tensors[:]
                     result = None
-                    put_buffers(self.model, self.initial)
-                    if self.task.stochastic:
-                        reseed(control[SEED])
                     try:
                         for _ in range(WAKING if sync else 0):
                             self.call(*self.args, **self.kwargs)
+                            _synchronise()
+                        # After those calls: they, too, change buffers and draw numbers.
+                        put_buffers(self.model, self.initial)
+                        if self.task.stochastic:
+                            reseed(control[SEED])
+                        if sync:
                             _synchronise()
                         number += 1
                         link.ring(b"r")
@@ -230,14 +233,15 @@ class Runner:
                             pass
                         start = _now()
                         result = self.call(*self.args, **self.kwargs)
+                        leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
+                        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                        addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: some compute when they are asked
                         if sync:
                             _synchronise()
                         end = _now()
-                        leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
-                        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                        tensors += [buffers[name].contiguous() for buffers, name in held]
-                        for i, leaf in enumerate(tensors):
-                            control[FIRST + i] = leaf.data_ptr()
+                        tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
+                        for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
+                            control[FIRST + i] = address
                         control[START], control[END] = start, end
                     except BaseException as error:  # noqa: BLE001 - see _guarded
                         traceback.print_exc(limit=20)

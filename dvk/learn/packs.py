@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dvk.learn.rows import Row
+from dvk.learn.rows import Row, Store
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +97,40 @@ class Packs:
         same = self.segments[:, :, None] == self.segments[:, None, :]
         capacity = self.ids.shape[1]
         return (same & torch.ones(capacity, capacity, dtype=torch.bool, device=self.ids.device).tril())[:, None]
+
+    def bias(self, dtype: torch.dtype) -> torch.Tensor:
+        """The mask as what is added to scores, 0 or -inf: attention would convert a bool mask anew in every layer."""
+        import torch
+
+        mask = self.mask()
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+
+
+def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Packs:
+    """As `lay_out` for rows of a store, of advantage 1: copies slices, makes no row.
+
+    Args:
+        store: where the rows are.
+        groups: row numbers, a pack a group, as `plan` gives them.
+        capacity: tokens of a pack.
+    """
+    import numpy as np
+    import torch
+
+    shape = (len(groups), capacity)
+    ids, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    segments, targets = np.zeros(shape, np.int32), np.zeros(shape, bool)
+    steps = np.arange(capacity)
+    for pack, group in enumerate(groups):
+        begin = 0
+        for number, index in enumerate(group.tolist(), start=1):
+            first, last = int(store.starts[index]), int(store.starts[index + 1])
+            end = begin + last - first
+            ids[pack, begin:end], targets[pack, begin:end] = store.ids[first:last], store.targets[first:last]
+            positions[pack, begin:end], segments[pack, begin:end] = steps[: last - first], number
+            begin = end
+    weights, old = targets.astype(np.float32), np.full(shape, np.nan, np.float32)
+    return Packs(*(torch.from_numpy(a) for a in (ids, positions, segments, targets, weights, old)))
 
 
 def lay_out(groups: Sequence[Sequence[Row]], capacity: int) -> Packs:

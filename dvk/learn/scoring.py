@@ -56,7 +56,9 @@ class Scorer(torch.nn.Module):
             Log-probabilities and entropies (nats) of the targets in row-major order, shape (targets,) each,
             float32; the entropies carry no gradient.
         """
-        hidden = self.decoder(input_ids=packs.ids, attention_mask=packs.mask(), position_ids=packs.positions,
+        kind = packs.ids.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.head.weight.dtype
+        hidden = self.decoder(input_ids=packs.ids, attention_mask=packs.bias(dtype), position_ids=packs.positions,
                               use_cache=False).last_hidden_state
         wanted = packs.targets[:, 1:]
         before = hidden[:, :-1][wanted]

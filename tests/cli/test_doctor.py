@@ -102,13 +102,18 @@ def test_the_report_for_people_says_it_all(report: dict[str, Any]) -> None:
     assert "None" not in text
 
 
+def flat(tree: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Values by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{before}{key}.") if isinstance(value, dict) else {before + key: value}
+    return found
+
+
 def test_settings_lists_every_key(tmp_path: Path) -> None:
     rows = json.loads(doctor("--settings", "--json", home=tmp_path).stdout)
     plain = doctor("--settings", home=tmp_path).stdout
     values = {row["key"]: row["default"] for row in rows}
-    dump = Config().model_dump(mode="json")
-    sections = {name: part for name, part in dump.items() if isinstance(part, dict)}
-    flat = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
-    assert values == {name: value for name, value in dump.items() if name not in sections} | flat
+    assert values == flat(Config().model_dump(mode="json"))
     for row in rows:
         assert row["key"] in plain and row["reason"] in plain

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dvk.errors import UsageError
-from dvk.learn.packs import lay_out, plan, too_long
+from dvk.learn.packs import from_store, lay_out, plan, too_long
 from dvk.learn.rows import Row, Store
 
 
@@ -74,6 +74,17 @@ def test_a_pack_keeps_rows_apart() -> None:
     assert mask[3].tolist() == [True] * 4 + [False] * 4
     assert mask[5].tolist() == [False] * 4 + [True] * 2 + [False] * 2
     assert bool(mask.any(-1).all()), "a token that sees nothing makes NaN"
+
+
+def test_packs_of_a_store_are_those_of_its_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    rows = [(rng.integers(0, 300, n).tolist(), [False, *(rng.random(n - 1) < 0.5).tolist()]) for n in rng.integers(2, 40, 50)]
+    store = Store.write(tmp_path / "store", rows, 300)
+    groups = plan(store.lengths(), 64, 0)[:5]
+    quick, slow = from_store(store, groups, 64), lay_out([[store.row(int(i)) for i in group] for group in groups], 64)
+    for name in quick.__dataclass_fields__:
+        assert getattr(quick, name).equal(getattr(slow, name)) or name == "old", name
+    assert bool(quick.old.isnan().all())
 
 
 def test_an_overfull_pack_is_refused() -> None:

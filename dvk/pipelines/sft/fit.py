@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.learn.examples import Example
-from dvk.learn.packs import Packs, lay_out, plan, too_long
+from dvk.learn.packs import Packs, from_store, plan, too_long
 from dvk.learn.rows import Store
 from dvk.pipelines.sft.tokens import Rendering
 from dvk.runs import RunFolder
@@ -76,21 +77,28 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
     learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config))
     if kept is not None:
         learner.restore(kept)
-    held_packs = list(batches(held, plan(held.lengths(), capacity, seed=0), capacity, settings.micro_packs)) if len(held) else []
+    held_packs = batches(held, plan(held.lengths(), capacity, seed=0), capacity, settings.micro_packs) if len(held) else []
     rank, processes = learner.accelerator.process_index, learner.accelerator.num_processes
     chief = rank == 0
     tokens_before = sum(row["tokens"] for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
     last: Path | None = kept
-    with progress(chief) as bar:
+
+    def packs_of(step: int) -> list[Packs]:
+        epoch, within = place(step, steps_of)
+        chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
+        return batches(train, chosen[rank::processes] if len(chosen) >= processes else chosen[:1], capacity, settings.micro_packs)
+
+    with progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
+        next_packs = ahead.submit(packs_of, learner.step_number)
         shown = bar.add_task("fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0)
         pending: list[dict[str, Any]] = []
         while learner.step_number < num_steps:
             epoch, within = place(learner.step_number, steps_of)
-            chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
-            mine = chosen[rank::processes] if len(chosen) >= processes else chosen[:1]
-            found = learner.step(list(batches(train, mine, capacity, settings.micro_packs)))
+            packs = next_packs.result()
+            next_packs = ahead.submit(packs_of, learner.step_number + 1)
+            found = learner.step(packs)
             fitted += found["tokens"]
             step = learner.step_number
             if chief:
@@ -183,10 +191,9 @@ def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, orig
     return train, held
 
 
-def batches(store: Store, groups: Sequence[np.ndarray], capacity: int, micro: int) -> Iterator[Packs]:
+def batches(store: Store, groups: Sequence[np.ndarray], capacity: int, micro: int) -> list[Packs]:
     """Packs of the given rows, `micro` at a time."""
-    for start in range(0, len(groups), micro):
-        yield lay_out([[store.row(int(i)) for i in group] for group in groups[start : start + micro]], capacity)
+    return [from_store(store, groups[start : start + micro], capacity) for start in range(0, len(groups), micro)]
 
 
 def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:
