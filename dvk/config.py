@@ -151,6 +151,8 @@ class Collect(Section):
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 50M tokens.")
     per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
+    played: int = Field(300, ge=0, description="Tasks whose attempts are executed and timed; 300 with 8 attempts each make 2,400 verdicts.")
+    attempts: int = Field(7, ge=1, description="Texts executed a task, one with a mistake besides.")
 
 
 class Fit(Section):

@@ -22,7 +22,7 @@ from tests.composer.programs import differences, run_source
 from tests.tasks.shrink import shipped, shrink
 
 DEVICE = "cuda" if sys.argv[1:2] == ["gpu"] else "cpu"
-COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+COUNT = int(sys.argv[2]) if sys.argv[1:2] in (["gpu"], ["interpret"]) and len(sys.argv) > 2 else 2
 SOURCE = "import torch\n\ndef entry(*args):\n    raise RuntimeError('the original ran')\n"
 INTERPRETER_FAILS = {"chain_min_max_gamma"}
 """Triton 3.9's interpreter cannot `|` a scalar comparison with a vector one; on a GPU it works."""

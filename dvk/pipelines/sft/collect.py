@@ -14,7 +14,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,16 +145,11 @@ def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: di
         code=text, quality={"family": lesson.family, "follows": lesson.follows}, origin="composer")  # fmt: skip
 
 
-def stream(folder: Path) -> Callable[[], Iterator[Example]]:
-    """The examples of a folder's files, in their order; opened anew at every call."""
-    from dvk.learn.examples import files, lines, parse
+def stream(paths: Sequence[Path]) -> Callable[[], Iterator[Example]]:
+    """The examples of files, in their order; opened anew at every call."""
+    from dvk.learn.examples import read
 
-    def read() -> Iterator[Example]:
-        for path in files(folder):
-            for number, line in lines(path):
-                yield parse(line, f"{path}:{number}")
-
-    return read
+    return lambda: (example for path in paths for example in read(path))
 
 
 def bar() -> Progress:

@@ -14,9 +14,11 @@ from typing import Any
 from dvk import machine
 from dvk.config import Config
 from dvk.errors import UsageError
+from dvk.harness.backends import default_device
 from dvk.learn import diversity, formats
 from dvk.learn.examples import Example
 from dvk.pipelines.sft.collect import renderings, stream
+from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.fit import FRESH, fit
 from dvk.records import Backend
 from dvk.runs import RunFolder
@@ -66,7 +68,12 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
 def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
     """Examples brought along are converted; without any, the composer teaches."""
     if not request.data:
-        return renderings(run, config, config.collect.tasks, request.backends, request.workers or machine.num_cores())
+        workers = request.workers or machine.num_cores()
+        told = renderings(run, config, config.collect.tasks, request.backends, workers)
+        backend: Backend = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
+        if config.collect.played and backend in request.backends:
+            told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, config.collect.played, backend, workers).items()}}
+        return told
     folder = run.path / "collect" / "imported"
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, Any] = {}
@@ -98,29 +105,31 @@ def diversify(run: RunFolder, config: Config) -> dict[str, Any]:
     """Filter and balance; the report without its long tables."""
     settings = config
     if (run.path / "collect" / "renderings").is_dir():
-        # Composed texts were not executed one by one: their families were, and they are not timed.
-        loose = {"require_verified": False, "require_speedup": False}
+        # The composer's texts are not executed one by one, and it does not dominate by an operator: the generator draws them.
+        # Compact answers are a few words, and that nothing was gained or to be chosen is worth saying, too.
+        slow = config.diversity.min_speedup.model_copy(update={"selection": 0.0, "summary": 0.0})
+        loose = {"require_verified": False, "require_speedup": False, "min_chars": 4, "operator_share": 1.0, "min_speedup": slow}
         settings = config.model_copy(update={"diversity": config.diversity.model_copy(update=loose)})
-    report = diversity.run(source(run), run.path / "diversify", settings)
+    report = diversity.run(sources(run), run.path / "diversify", settings)
     return {k: v for k, v in report.items() if not isinstance(v, (dict, list))}
 
 
-def source(run: RunFolder) -> Path:
-    """What was collected.
+def sources(run: RunFolder) -> list[Path]:
+    """The files of what was collected: texts first, then what was executed.
 
     Raises:
         UsageError: nothing.
     """
-    for name in ("imported", "renderings"):
-        if any((run.path / "collect" / name).glob("*.jsonl")):
-            return run.path / "collect" / name
-    raise UsageError(f"nothing was collected in `{run.path}`", "run `dvk sft collect` with the same --out first")
+    found = [path for name in ("imported", "renderings", "played") for path in sorted((run.path / "collect" / name).glob("*.jsonl"))]
+    if not found:
+        raise UsageError(f"nothing was collected in `{run.path}`", "run `dvk sft collect` with the same --out first")
+    return found
 
 
 def read(run: RunFolder) -> Any:
     """The stream that is learned from: what diversify kept, or everything where it was not run."""
     kept = run.path / "diversify" / "kept.jsonl"
-    return stream(kept if kept.is_file() else source(run))
+    return stream([kept] if kept.is_file() else sources(run))
 
 
 def origin(run: RunFolder) -> str:
@@ -128,4 +137,4 @@ def origin(run: RunFolder) -> str:
     kept = run.path / "diversify" / "report.json"
     if kept.is_file():
         return "diversified " + str(json.loads(kept.read_text()).get("key", kept.stat().st_size))
-    return f"{source(run).name} {sum(1 for _ in source(run).glob('*.jsonl'))} files"
+    return f"{len(sources(run))} files of {sum(path.stat().st_size for path in sources(run))} bytes"

@@ -1,0 +1,163 @@
+"""What a task's executed attempts teach the three roles: conversations whose every figure was measured.
+
+    policy       the fastest right text; and after a slower or wrong first one, with the judge's real words in between
+    with skills  each right text that a note leads to
+    selection    among notes on the task and others: those that made it faster
+    summary      a conversation that became faster → the note behind its last text, or none
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.agents import policy
+from dvk.agents.dialects import Dialect
+from dvk.agents.showing import Subject
+from dvk.agents.teacher.advice import follow, say
+from dvk.agents.teacher.lessons import advise, elsewhere, skill
+from dvk.agents.turns import speedup
+from dvk.composer import Plan, compact
+from dvk.composer.compact.variants import described
+from dvk.config import Agents
+from dvk.records import Candidate, Skill, Status, Trace, Turn, Verdict
+
+WORTH = 1.03
+"""A note is chosen when its text is so many times faster than the usual one: what a search's interval resolves."""
+NUM_OFFERED = 12
+"""Notes that a selection chooses from."""
+SLIPS: Sequence[tuple[str, str]] = (
+    (" + ", " - "), (" * ", " + "), ("tl.maximum", "tl.minimum"), ("tl.sum", "tl.max"), ("tl.exp", "tl.log"), (" < ", " <= "),
+    ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("v1", "v0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
+)  # fmt: skip
+"""Mistakes that small models make, one of which a broken attempt has: operators, names and sizes taken for others."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A text to be executed."""
+
+    text: str
+    title: str
+    family: str = ""
+    skill: Skill | None = None
+    """The note that leads to it."""
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class Taught:
+    """One conversation with its right answer at the end, in a dialect."""
+
+    kind: str
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    skills: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
+    code: str = ""
+    turn: Turn | None = None
+    """Whose verdict gives the example its speedup."""
+    rounds: tuple[float | None, ...] = ()
+
+
+def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
+    """The composer's own text, up to `count` that notes lead to, and one with a slip."""
+    captured, backend = subject.captured, subject.backend
+    assert captured is not None
+    own = described(captured, Plan(compact.structures(captured, backend)[0]), backend)
+    found = {own.text: Attempt(own.text, "as usual", _family(own.kernels))}
+    for variant in compact.variants(captured, backend, rng, 2 * count):
+        advice = advise(subject, variant, rng)
+        plan = follow(captured, [advice], backend) if advice is not None and not advice.unseen else None
+        if plan is None or advice is None or len(found) > count:
+            continue
+        made = described(captured, plan, backend)
+        note = say(advice, rng)
+        found.setdefault(made.text, Attempt(made.text, note.do, _family(made.kernels), skill(note)))
+    slip = slipped(own.text, rng)
+    return [*found.values(), *([Attempt(slip, "with a slip", broken=True)] if slip else [])]
+
+
+def slipped(text: str, rng: random.Random) -> str | None:
+    """The text with one mistake; None where none of them can be made."""
+    places = [(m.start(), old, new) for old, new in SLIPS for m in re.finditer(rf"(?<!\w){re.escape(old)}(?!\w)", text)]
+    if not places:
+        return None
+    at, old, new = rng.choice(places)
+    return text[:at] + new + text[at + len(old) :]
+
+
+def turn_of(attempt: Attempt, candidate: Candidate | None, verdict: Verdict | None, malformed: str | None = None) -> Turn:
+    """An attempt as it is recorded."""
+    return Turn(completion=attempt.text, candidate=candidate, verdict=verdict, malformed=malformed)
+
+
+def teach(subject: Subject, played: Sequence[tuple[Attempt, Turn]], rng: random.Random, dialect: Dialect, settings: Agents) -> list[Taught]:
+    """Everything that one task's attempts teach.
+
+    Args:
+        played: what was attempted, the usual text first, each with its verdict.
+    """
+    right = [(a, t) for a, t in played if t.verdict is not None and t.verdict.status is Status.OK and speedup(t)]
+    if not right or played[0][1].verdict is None:
+        return []
+    usual = speedup(played[0][1])
+    best, fastest = max(right, key=lambda pair: speedup(pair[1]))
+    found = [Taught("policy", _asked(dialect, subject, (), (), settings, best), code=best.text, turn=fastest, rounds=(speedup(fastest),))]
+    for attempt, turn in right:
+        if attempt.skill is not None:
+            given = [attempt.skill, *(skill(say(stray, rng)) for stray in (elsewhere(rng),) if rng.random() < 0.3 and not stray.unseen)]
+            names = tuple(s.name for s in given)
+            if len(set(names)) == len(names):
+                found.append(Taught("policy_with_skills", _asked(dialect, subject, given, (), settings, attempt), skills=names,
+                                    code=attempt.text, turn=turn, rounds=(speedup(turn),)))
+    for attempt, turn in played:
+        if attempt is not best and speedup(turn) * WORTH < speedup(fastest):
+            asked = _asked(dialect, subject, (), (turn,), settings, best)
+            found.append(Taught("policy", asked, code=best.text, turn=fastest, rounds=(speedup(turn) or None, speedup(fastest))))
+    found.append(_selection(subject, right, usual, rng, dialect, settings, fastest))
+    first = played[0][1]
+    if best.skill is not None and usual and speedup(fastest) > WORTH * usual:
+        found.append(_summary(subject, (first, fastest), (best.skill,), dialect, settings))
+    elif len(right) > 1 and usual:
+        slower = min(right, key=lambda pair: speedup(pair[1]))[1]
+        if slower is not first:
+            found.append(_summary(subject, (first, slower), (), dialect, settings))
+    return found
+
+
+def _asked(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequence[Turn], settings: Agents,
+           answer: Attempt) -> tuple[dict[str, Any], ...]:
+    opening = policy.ask(dialect, subject, skills, turns, settings) if turns else dialect.policy(subject, skills, settings)
+    return (*opening.messages, {"role": "assistant", "content": dialect.write_policy(answer.text)})
+
+
+def _selection(subject: Subject, right: Sequence[tuple[Attempt, Turn]], usual: float, rng: random.Random, dialect: Dialect,
+               settings: Agents, fastest: Turn) -> Taught:
+    ours = {a.skill.name: (a.skill, speedup(t)) for a, t in right if a.skill is not None}
+    offered = {name: held for name, (held, _) in ours.items()}
+    while len(offered) < NUM_OFFERED:
+        stray = skill(say(elsewhere(rng), rng))
+        offered.setdefault(stray.name, stray)
+    names = list(offered)
+    rng.shuffle(names)
+    good = sorted((n for n, (_, s) in ours.items() if usual and s > WORTH * usual), key=lambda n: -ours[n][1])[: settings.num_chosen]
+    asked = dialect.selection(subject, [offered[n] for n in names], settings)
+    answer = dialect.write_selection(names, dict.fromkeys(good, "it made this task faster"), "")
+    return Taught("selection", (*asked.messages, {"role": "assistant", "content": answer}), asked.tools, tuple(names), tuple(good),
+                  turn=fastest)
+
+
+def _summary(subject: Subject, turns: tuple[Turn, ...], learned: tuple[Skill, ...], dialect: Dialect, settings: Agents) -> Taught:
+    asked = dialect.summary(subject, Trace(role="policy", turns=turns), (), settings)
+    answer = dialect.write_summary(learned, "")
+    messages = (*asked.messages, {"role": "assistant", "content": answer})
+    rounds = tuple(speedup(t) or None for t in turns)
+    return Taught("summary", messages, asked.tools, chosen=tuple(s.name for s in learned), turn=turns[-1], rounds=rounds)
+
+
+def _family(kernels: Any) -> str:
+    return " + ".join(sorted({words[0] for words in kernels.values()})) or "left to torch"

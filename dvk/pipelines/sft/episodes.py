@@ -1,0 +1,165 @@
+"""The second half of `collect`: tasks on which the composer's attempts are executed, and what they teach.
+
+    generate → examine and capture → attempts (usual, led by notes, with a slip) → judge → an episode a task → examples
+
+A task's episode is on disk before the next is counted as done; a killed collect plays only those that are left.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from dvk import machine, tasks
+from dvk.agents import dialects
+from dvk.agents.judging import Docket
+from dvk.agents.showing import Subject
+from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
+from dvk.composer import CannotCompose, capture, compact
+from dvk.config import Config
+from dvk.errors import DvkError
+from dvk.harness.court import Contract
+from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.collect import DEVICES, bar
+from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
+from dvk.runs import RunFolder
+from dvk.tasks.generate import Generated, generate
+
+EPISODES = "episodes/collect.jsonl"
+EXAMPLES = "collect/played/examples.jsonl"
+IN_FLIGHT = 3
+"""Tasks a worker that are being judged: enough for one to be at hand always."""
+
+
+class Playing:
+    """One task's attempts and what has become of them."""
+
+    def __init__(self, made: Generated, subject: Subject, tried: list[Attempt]):
+        self.made, self.subject, self.tried = made, subject, tried
+        self.turns: dict[int, Turn] = {}
+
+    @property
+    def played(self) -> list[tuple[Attempt, Turn]]:
+        return [(attempt, self.turns[number]) for number, attempt in enumerate(self.tried)]
+
+
+def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, workers: int) -> dict[str, int]:
+    """Play `num_tasks` tasks; returns counts over all of them, by what became of the attempts and by kind of example.
+
+    Args:
+        run: the run's folder.
+        config: `seed`, `collect.attempts`, the judge's settings.
+        num_tasks: how many, those of an earlier call included.
+        backend: what is written and executed; this machine must be able to time it.
+        workers: candidates judged at a time.
+    """
+    counts: Counter[str] = Counter()
+    known: set[str] = set()
+    for row in run.read(EPISODES):
+        episode = Episode.model_validate(row)
+        known.add(episode.task.name)
+        counts.update(tally(episode))
+    contract: Contract = "auto" if DEVICES[backend] == "cuda" else "module"
+    open_: dict[int, Playing] = {}
+    dialect = dialects.get("compact")
+    docket: Docket[Any]
+    with bar() as shown, Docket(workers, config, contract=contract) as docket:
+        line = shown.add_task("play", total=num_tasks, completed=len(known))
+        coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known)
+        following = next(coming, None)
+        while following is not None or open_:
+            while following is not None and len(open_) < IN_FLIGHT * workers:
+                number, playing = following
+                following = next(coming, None)
+                if playing is None:
+                    counts["not_played"] += 1
+                    continue
+                open_[number] = playing
+                submit(number, playing, docket)
+            judged: list[tuple[Any, Verdict]] = docket.results(wait=True)
+            for (number, place), verdict in judged:
+                playing = open_[number]
+                playing.turns[place] = playing.turns[place].model_copy(update={"verdict": verdict})
+            for number in [n for n, p in open_.items() if all(t.verdict is not None or t.malformed for t in p.turns.values())]:
+                playing = open_.pop(number)
+                for example in examples(playing, random.Random(f"{config.seed} {playing.made.name}"), dialect, config):
+                    run.append(EXAMPLES, example)
+                    counts[f"kind_{example.kind}"] += 1
+                episode = Episode(task=playing.subject.task, traces=tuple(
+                    Trace(role="policy", rollout=place, skills=(a.skill.name,) if a.skill else (), turns=(turn,))
+                    for place, (a, turn) in enumerate(playing.played)))
+                run.append(EPISODES, episode)
+                counts.update(tally(episode))
+                shown.advance(line)
+    return dict(counts)
+
+
+def prepared(folder: Path, config: Config, num_tasks: int, backend: Backend, known: set[str]) -> Iterator[tuple[int, Playing | None]]:
+    """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
+    folder.mkdir(parents=True, exist_ok=True)
+    device = DEVICES[backend]
+
+    def prepare(item: tuple[int, Generated]) -> tuple[int, Playing | None]:
+        number, made = item
+        path = folder / f"{made.name}.py"
+        path.write_text(made.source)
+        try:
+            task = tasks.load(str(path), device=device, limits=config.limits)
+            subject = Subject(task, capture(task, config.limits), backend)
+            return number, Playing(made, subject, attempts(subject, random.Random(f"{config.seed} {made.name}"), config.collect.attempts))
+        except (DvkError, CannotCompose):
+            return number, None
+
+    wanted = [m for m in generate(config.seed + 1, num_tasks, device=device) if m.name not in known]
+    with ThreadPoolExecutor(machine.num_cores()) as threads:
+        yield from threads.map(prepare, enumerate(wanted))
+
+
+def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
+    """Have a task's attempts judged; those that nobody can read are told why."""
+    subject = playing.subject
+    assert subject.captured is not None
+    for place, attempt in enumerate(playing.tried):
+        names = (attempt.skill.name,) if attempt.skill is not None else ()
+        try:
+            candidate = compact.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
+        except compact.Unreadable as error:
+            playing.turns[place] = turn_of(attempt, None, None, str(error))
+            continue
+        playing.turns[place] = turn_of(attempt, candidate, None)
+        docket.submit((number, place), subject.task, candidate)
+
+
+def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, config: Config) -> Iterator[Example]:
+    """What the task teaches, as examples."""
+    made, subject = playing.made, playing.subject
+    assert subject.captured is not None
+    about = ExampleTask(id=subject.task.id, name=made.name, source=made.source, category=made.category, level=made.level)
+    for taught in teach(subject, playing.played, rng, dialect, config.agents):
+        yield as_example(taught, about, subject)
+
+
+def as_example(taught: Taught, about: ExampleTask, subject: Subject) -> Example:
+    """With what was measured."""
+    assert subject.captured is not None
+    verdict: Verdict | None = taught.turn.verdict if taught.turn is not None else None
+    timing = verdict.timing if verdict is not None else None
+    return Example.new(
+        kind=taught.kind, messages=taught.messages, tools=taught.tools, task=about, signature=subject.captured.graph.signature(),
+        backend=subject.backend if taught.code else "", skills=taught.skills, chosen=taught.chosen, code=taught.code,
+        speedup=timing.speedup.value if timing else None, lo=timing.speedup.lo if timing else None, round_speedups=taught.rounds,
+        origin="composer", verified=verdict is not None and verdict.status is Status.OK)  # fmt: skip
+
+
+def tally(episode: Episode) -> dict[str, Any]:
+    """What became of an episode's attempts."""
+    found: Counter[str] = Counter({"played": 1})
+    for trace in episode.traces:
+        for turn in trace.turns:
+            found["attempts"] += 1
+            found[f"status_{turn.verdict.status.value}" if turn.verdict is not None else "status_malformed"] += 1
+    return dict(found)

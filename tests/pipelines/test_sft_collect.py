@@ -1,0 +1,75 @@
+"""`dvk sft collect`: what the composer teaches, with one task really executed; killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.learn.examples import read
+from dvk.pipelines.sft import episodes as playing
+from dvk.pipelines.sft.stages import Request, sft
+
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2}})
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("sft") / "run"
+    told = sft(Request(("collect",), backends=("cpp",), workers=1, out=folder), CONFIG)
+    return folder, told["collect"]
+
+
+def test_renderings_are_conversations_with_their_code(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, told = collected
+    found = list(read(folder / "collect" / "renderings" / "cpp_00000.jsonl"))
+    assert told["tasks"] == 3 and len(found) == told["examples"] >= 6
+    for example in found:
+        assert example.code == example.messages[-1]["content"] and "def run(" in example.code
+        assert not example.verified and example.speedup is None, "they were not executed"
+        assert example.messages[0]["content"].startswith("cpp ")
+    assert {e.kind for e in found} == {"policy", "policy_with_skills"}
+
+
+def test_played_examples_carry_what_was_measured(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, told = collected
+    found = list(read(folder / "collect" / "played" / "examples.jsonl"))
+    (episode,) = [json.loads(line) for line in (folder / playing.EPISODES).read_text().splitlines()]
+    turns = [trace["turns"][0] for trace in episode["traces"]]
+    assert told["played_attempts"] == len(turns) >= 3
+    speedups = {t["completion"]: t["verdict"]["timing"]["speedup"]["value"] for t in turns if t["verdict"] and t["verdict"]["timing"]}
+    assert speedups, "nothing was right"
+    for example in found:
+        assert example.verified and example.speedup in speedups.values()
+        if example.code:
+            assert speedups[example.code] == example.speedup
+    plain = [e for e in found if e.kind == "policy" and len(e.messages) == 2]
+    assert [e.speedup for e in plain] == [max(speedups.values())]
+    assert any(e.kind == "selection" for e in found)
+
+
+def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = collected
+    before = (folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))
+    told = sft(Request(("collect",), backends=("cpp",), workers=1, out=folder, resume=True), CONFIG)["collect"]
+    assert told["tasks"] == 3 and told["played_played"] == 1
+    assert ((folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))) == before
+
+
+def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = collected
+    told = sft(Request(("diversify",), out=folder, resume=True), CONFIG)
+    assert told["diversify"]
+    given = {e.id for path in (folder / "collect").rglob("*.jsonl") if path.name != "blocks.jsonl" for e in read(path)}
+    kept = {e.id for e in read(folder / "diversify" / "kept.jsonl")}
+    left_out = {json.loads(line)["id"] for line in (folder / "diversify" / "rejected.jsonl").read_text().splitlines()}
+    assert kept and kept | left_out == given and not kept & left_out
+
+
+def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was collected"):
+        sft(Request(("diversify",), out=tmp_path / "empty"), CONFIG)
