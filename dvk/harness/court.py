@@ -33,6 +33,8 @@ GONE_S = 5.0
 """A player whose line is closed has ended within this."""
 SLOWED = 2.5
 """A reference that takes this many times longer beside a candidate than alone is measured again without it."""
+GAINED = 1.2
+"""Who is not so many times faster than that reference has gained nothing: threads are slow to wake for both."""
 CHECKED = ("num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
 """Findings of the first process, which was checked on everything, where a second one was timed."""
 
@@ -356,7 +358,7 @@ class Court:
         if not measured.samples or self._alone_ms is None:
             return None
         beside, before = median(measured.samples["reference"]), self._alone_ms
-        if beside <= SLOWED * before:
+        if beside <= SLOWED * before or beside <= GAINED * median(measured.samples["candidate"]):
             return None
         self._alone_ms = self._alone(deadline)
         alone = max(before, self._alone_ms or before)
