@@ -17,7 +17,7 @@ from dvk.config import Config
 from dvk.harness import Court
 from dvk.harness.court import Contract
 from dvk.harness.once import Once
-from dvk.harness.pool import _gpu
+from dvk.harness.pool import gpu_for
 from dvk.harness.remembered import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
 
@@ -112,7 +112,8 @@ class Docket(Generic[K]):
             while (job := self._take(court.task.id if court is not None else None)) is not None:
                 name, task, candidate = job
                 if court is None:
-                    court = Court(task, self.config, require_kernels=self.require_kernels, gpu=_gpu(task, number), contract=self.contract)
+                    gpu = gpu_for(task, number)
+                    court = Court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
                 elif court.task.id != task.id:
                     court.turn_to(task)
                 self._results.put((name, self._verdict(court, task, candidate)))

@@ -90,7 +90,7 @@ class Pool:
                     if court is not None and court.task.id != task.id:
                         court.turn_to(task)
                     elif court is None:
-                        gpu = _gpu(task, number)
+                        gpu = gpu_for(task, number)
                         kind = gpu, backward, require_kernels, contract
                         court = self._again(kind, task) or Court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract)
@@ -185,7 +185,7 @@ class _Desk:
             self._waiting.clear()
 
 
-def _gpu(task: Task, worker: int) -> str | None:
+def gpu_for(task: Task, worker: int) -> str | None:
     """Which GPU a worker uses, as CUDA_VISIBLE_DEVICES names it; None where there is no choice."""
     names = machine.gpu_names() if task.device == "cuda" else ()
     if len(names) < 2:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from dvk.backbone.forward import unwrapped
 from dvk.errors import UsageError
 from dvk.learn.packs import Packs
 
@@ -36,7 +37,7 @@ class Scorer(torch.nn.Module):
         """
         super().__init__()
         self.model = model
-        plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+        plain = unwrapped(model)
         for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
             if getattr(plain.config, name, None) not in (None, 1.0):
                 raise UsageError(f"models with `{name}` cannot be trained here", "choose a model of the Qwen or Llama families")

@@ -85,7 +85,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
     """
     problems = read_folder(request.folder, request.only)
     device = request.device or backends.default_device()
-    backend = pick_backend(request.backend, device)
+    backend = backends.pick(request.backend, device)
     name = f"{request.folder.name}-{request.policy.replace('/', '_').replace(':', '-')}"
     with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
         if run.finished:
@@ -144,15 +144,6 @@ def read_folder(folder: Path, only: Sequence[str] = ()) -> list[Problem]:
     if unknown:
         raise UsageError(f"no task `{min(unknown)}` in `{folder}`", "name files without .py")
     return [p for p in problems if not only or p.name in only]
-
-
-def pick_backend(asked: str, device: str) -> Backend:
-    """What candidates are written in."""
-    if asked not in ("auto", "triton", "cuda", "cpp"):
-        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton, cuda or cpp")
-    backend: Backend = asked if asked != "auto" else "triton" if device == "cuda" else "cpp"  # type: ignore[assignment]  # checked above
-    backends.require(backend)
-    return backend
 
 
 def subjects(problems: Sequence[Problem], config: Config, device: str, backend: Backend) -> Iterator[Subject | Unplayed]:

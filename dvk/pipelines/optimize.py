@@ -60,7 +60,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     device = request.device or backends.default_device()
     if device == "cuda" and backends.default_device() != "cuda":
         raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
-    backend = pick_backend(request.backend, device)
+    backend = backends.pick(request.backend, device)
     strategy = registry.resolve(search.AUTO if request.strategy == "auto" else request.strategy, search.STRATEGIES, "strategy")
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
@@ -79,19 +79,6 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             session.search(strategy, live)
             winner = session.confirm(live)
         return session.finish(winner)
-
-
-def pick_backend(asked: str, device: str) -> Backend:
-    """The back end to write for: what was asked if this machine has it, else the device's own."""
-    if asked not in ("auto", "triton", "cuda", "cpp"):
-        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton, cuda or cpp")
-    backend: Backend = asked if asked != "auto" else "triton" if device == "cuda" else "cpp"  # type: ignore[assignment]  # checked above
-    backends.require(backend)
-    if backend == "cuda" and device != "cuda":
-        raise UsageError("CUDA kernels run on the GPU", "leave --device cpu out, or use --backend cpp")
-    if backend == "cpp" and device == "cuda":
-        raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
-    return backend
 
 
 class Session:

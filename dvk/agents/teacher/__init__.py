@@ -9,4 +9,3 @@ from dvk.agents.teacher.advice import Advice, follow, given, say
 from dvk.agents.teacher.lessons import Lesson, lessons
 
 __all__ = ["Advice", "Lesson", "follow", "given", "lessons", "say"]
-"""Import from here; the modules inside may change."""

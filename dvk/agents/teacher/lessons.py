@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dvk.agents import notes
 from dvk.agents.showing import Subject
-from dvk.agents.teacher.advice import Advice, follow, given, name_of, say
+from dvk.agents.teacher.advice import Advice, follow, given, say
 from dvk.composer import Plan, compact
 from dvk.composer.compact import Variant
 from dvk.composer.compact.variants import described
@@ -124,6 +124,3 @@ def skill(note: notes.Note) -> Skill:
     """A library entry that says no more than the note."""
     body = notes.body(note, evidence="Taught by the composer.", example="")
     return Skill(name=note.name.lower().replace("-", "_"), description=notes.line(f"{note.do}; {note.when}"), body=body)
-
-
-__all__ = ["Lesson", "advise", "elsewhere", "lessons", "name_of", "skill"]

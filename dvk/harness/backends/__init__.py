@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from dvk import machine, registry
-from dvk.errors import MachineError
+from dvk.errors import MachineError, UsageError
+from dvk.records import Backend
 
 BACKENDS = {
     "triton": "dvk.harness.backends.triton:Triton",
@@ -58,3 +59,20 @@ def require(name: str) -> None:
 def default_device() -> Literal["cpu", "cuda"]:
     """`cuda` where there is a GPU, else `cpu`; found without opening a CUDA context."""
     return "cuda" if machine.gpu_names() else "cpu"
+
+
+def pick(asked: str, device: str) -> Backend:
+    """The back end to write for: what was asked if this machine has it, else the device's own.
+
+    Raises:
+        UsageError, MachineError: there is none of that name, or it cannot run here or on that device.
+    """
+    if asked not in ("auto", "triton", "cuda", "cpp"):
+        raise UsageError(f"unknown backend: `{asked}`", "choose auto, triton, cuda or cpp")
+    backend: Backend = asked if asked != "auto" else "triton" if device == "cuda" else "cpp"  # type: ignore[assignment]  # checked above
+    require(backend)
+    if backend == "cuda" and device != "cuda":
+        raise UsageError("CUDA kernels run on the GPU", "leave --device cpu out, or use --backend cpp")
+    if backend == "cpp" and device == "cuda":
+        raise UsageError("C++ kernels run on the CPU", "add --device cpu, or use --backend triton")
+    return backend

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
-from dvk.errors import DvkError, UsageError
+from dvk.errors import UsageError
 from dvk.learn.examples import Example
 from dvk.learn.packs import Packs, from_store, plan, too_long
 from dvk.learn.rows import Store
@@ -263,6 +263,3 @@ def progress(chief: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} loss {task.fields[loss]:.4f} "
                "{task.fields[rate]:,.0f} targets/s"), TimeElapsedColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Console(file=sys.stderr), disable=not chief, refresh_per_second=2)
-
-
-__all__ = ["FRESH", "DvkError", "fit", "newest", "trainable"]
