@@ -2,7 +2,7 @@
 
 Sandbox target. One request {source}: the file is executed, so that what it builds at import lies in the session's folder.
 One answer: {built: true}, however the import ended (there is no GPU here), or {failed} with fields of a verdict where a
-compiler refused.
+compiler refused. It then stays until it is ended: its folder goes with it.
 """
 
 from __future__ import annotations
@@ -30,3 +30,4 @@ def serve(channel: Channel) -> None:
             channel.send({"failed": failed})
             return
     channel.send({"built": True})
+    channel.receive()

@@ -27,8 +27,10 @@ class Model(nn.Module):
         self.gain = nn.Parameter(torch.linspace(0.5, 1.5, 512))
         self.slope = slope
     def forward(self, x, y):
-        z = torch.sigmoid(x * self.gain) * y + x.abs().clamp(max=3.0)
-        return torch.tanh(z - self.slope * y).square()
+        z = x * self.gain + y
+        for _ in range(12):  # twenty-odd passes over memory become one: faster on any machine, however busy
+            z = (z - self.slope * y).abs().clamp(max=3.0) + x
+        return z.square()
 def get_inputs():
     return [torch.randn(4096, 512), torch.randn(4096, 512)]
 def get_init_inputs():
@@ -167,7 +169,7 @@ def test_a_module_that_cannot_be_captured_says_why(tmp_path):
 def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
     (tmp_path / "ops.py").write_text(
         "import torch\ndef gate(x, y, scale=2.0):\n"
-        "    return torch.sigmoid(x * scale) * torch.tanh(y) + x.abs().clamp(max=2.0) - y.square() * 0.1\n")
+        "    for _ in range(8):\n        x = (x * scale - y).abs().clamp(max=2.0)\n    return x - y.square() * 0.1\n")
     specs = ("--input", "x=float32[2048,512]", "--input", "y=float32[2048,512]")
     summary = json.loads(dvk("ops.py:gate", *specs, "--json", *QUICK, cwd=tmp_path).stdout)
     assert summary["status"] == "faster" and summary["num_candidates"] > 0

@@ -286,8 +286,11 @@ def keep(key: str, built: Path) -> bool:
     target = _builds() / key
     if target.is_dir():
         return True
-    files = [path for path in sorted(built.rglob("*")) if stat.S_ISREG(os.lstat(path).st_mode) and path.name != "lock"]
-    if not any(path.suffix == ".so" for path in files) or sum(os.lstat(p).st_size for p in files) > MAX_BUILD_BYTES:
+    try:
+        files = [path for path in sorted(built.rglob("*")) if stat.S_ISREG(os.lstat(path).st_mode) and path.name != "lock"]
+        if not any(path.suffix == ".so" for path in files) or sum(os.lstat(p).st_size for p in files) > MAX_BUILD_BYTES:
+            return False
+    except OSError:  # the process ended, and its folder with it
         return False
     _builds().mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=_builds()))
