@@ -39,7 +39,7 @@ def plan_kept(writer: Writer) -> set[int]:
 
 
 def _is_costly(writer: Writer, instr: Instr, kept: set[int]) -> bool:
-    if instr.op in COSTLY:
+    if instr.op in COSTLY or (instr.call is not None and instr.call.inside & COSTLY):
         return True
     return any(_is_costly(writer, writer.k.instrs[a.id], kept) for a in instr.args
                if isinstance(a, Ref) and a.id not in kept and not writer.k.is_row_value(writer.k.instrs[a.id]))

@@ -83,6 +83,8 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
     op, single = instr.op, instr.compute == "float32"
     suffix = "f" if single else ""
     one = literal(1, instr.compute)
+    if instr.call is not None:
+        return instr.call.form.format(*a)
     if op in _INFIX:
         return f"({a[0]} {_INFIX[op]} {a[1]})"
     if op == "exp":

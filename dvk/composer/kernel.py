@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Var, linearize
@@ -66,6 +66,20 @@ class Instr:
     """For a load, which input."""
     offset: Affine = ZERO
     """For a load, elements from the buffer's start; for iota, the value."""
+    prim: Prim | None = field(default=None, compare=False, repr=False)
+    """The primitive whose value it is."""
+    call: Call | None = None
+    """For a `call`, what is called."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A named operator in place of the scalar operations it consists of, in texts that go by an operator's own name."""
+
+    form: str
+    """How it is written, operands as `{0}`, `{1}`, …."""
+    inside: frozenset[str]
+    """The scalar operations it stands for."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +186,7 @@ class _Builder:
         offset = linearize(index, buffer.strides)
         if (at, offset) not in self._loads:
             kind = register_type(buffer.dtype)
-            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset)
+            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset, prim=operand.base)
         return Ref(self._loads[at, offset])
 
     def add(self, prim: Prim) -> None:
@@ -183,14 +197,15 @@ class _Builder:
         if prim.kind == "reduce":
             # An operand constant along the row is summed as often as the row is long.
             kind = register_type(prim.dtype)
-            self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1)
+            self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1, prim=prim)
         elif prim.op == "iota":
             offset = self.group.index[prim][prim.attrs["dim"]]
-            self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset)
+            self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim)
         else:
             compute = prim.attrs["compute"]
             kind = register_type(prim.dtype)
-            self.value[prim] = self._emit(prim.op if prim.op != "cast" else f"cast_{prim.dtype}", args, kind, compute, vars_, stage)
+            op = prim.op if prim.op != "cast" else f"cast_{prim.dtype}"
+            self.value[prim] = self._emit(op, args, kind, compute, vars_, stage, prim=prim)
 
     def stores(self) -> list[Store]:
         found = []
@@ -232,8 +247,7 @@ def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
 
 def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:
     vars_ = frozenset(v for var in instr.vars for v in (mapping[var].vars if var in mapping else {var}))
-    return Instr(instr.id, instr.op, instr.args, instr.type, instr.compute, vars_, instr.stage, instr.buffer,
-                 instr.offset.substitute(mapping))
+    return replace(instr, vars=vars_, offset=instr.offset.substitute(mapping))
 
 
 def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:

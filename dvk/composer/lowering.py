@@ -188,6 +188,8 @@ class PrimGraph:
     prims: tuple[Prim, ...]
     values: dict[str, Any]
     outputs: Any
+    origins: dict[Prim, str]
+    """The operator that each primitive was made for, by its SSA name."""
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> PrimGraph:
@@ -196,9 +198,12 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     kept = pinned(graph)
+    origins: dict[Prim, str] = {}
     for node in graph.nodes:
+        before = len(state.order)
         if node.op in ("input", "param", "buffer", "const"):
             state.values[node.name] = state.number(node) or state.source(node)
+            origins.update(dict.fromkeys(state.order[before:], node.name))
             continue
         known = RULES.get(node.op.split(".")[1] if node.op.startswith("aten.") else node.op)
         lowered = None
@@ -208,7 +213,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
             except Declined:
                 lowered = None
         state.values[node.name] = state.extern(node) if lowered is None else lowered
-    return PrimGraph(tuple(state.order), state.values, graph.outputs)
+        origins.update(dict.fromkeys(state.order[before:], node.name))
+    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins)
 
 
 def _read_parts(graph: Graph) -> dict[str, set[int]]:

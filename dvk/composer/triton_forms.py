@@ -72,8 +72,8 @@ def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fu
     (axis,) = axes
     programs = min(schedule["programs"], axis.blocks)
     start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
-    writer.tile.enter(f"for x0 in range({start}, {axis.size!r}, {programs * axis.block!r}):")
-    writer.tile.define(axis, "x0")
+    writer.tile.enter(f"for first in range({start}, {axis.size!r}, {programs * axis.block!r}):")
+    writer.tile.define(axis, "first")
     for instr in kernel.instrs:
         writer.emit(instr)
     for store in kernel.stores:

@@ -204,6 +204,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     """
     op, kind = instr.op, instr.compute
     result = "bool" if op in _BOOL_RESULT else kind
+    if instr.call is not None:
+        return instr.call.form.format(*args), result
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}", result
     if op in _CALLS:

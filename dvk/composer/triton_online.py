@@ -25,11 +25,11 @@ class SoftmaxPair:
         del tiles
         top, total = self.first.id, self.second.id
         return [
-            f"x{top} = " + (f'tl.where({mask}, {x}, float("-inf"))' if mask else x),
-            f"peak = tl.maximum(acc{top}, x{top})",
+            f"top{top} = " + (f'tl.where({mask}, {x}, float("-inf"))' if mask else x),
+            f"peak = tl.maximum(acc{top}, top{top})",
             # A lane that has seen nothing but -inf would compute -inf - (-inf).
             'shift = tl.where(peak == float("-inf"), 0.0, peak)',
-            f"acc{total} = acc{total} * tl.exp(acc{top} - shift) + tl.exp(x{top} - shift)",
+            f"acc{total} = acc{total} * tl.exp(acc{top} - shift) + tl.exp(top{top} - shift)",
             f"acc{top} = peak",
         ]
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+MOST_ROWS = 32
+"""Rows in a pack, on average, that do not change the shape of the offsets."""
 OPEN_BINS = 64
 """Packs tried for a row before a new one is begun: enough for 98 % full packs, few enough to be quick."""
 
@@ -87,23 +89,22 @@ class Packs:
     def num_targets(self) -> int:
         return int(self.targets.sum())
 
-    def mask(self) -> torch.Tensor:
-        """Who may look at whom: bool of shape (packs, 1, capacity, capacity), causal within a row.
+    def row_offsets(self) -> torch.Tensor:
+        """Where rows begin when all packs lie one after another, int32; a pack's tail is a row of its own.
 
-        The tail looks at itself, for a softmax over nothing is NaN.
+        Ends with as many empty rows as make the shape depend on the packs' shape alone, for what is compiled for one.
         """
         import torch
+        from torch.nn import functional as F
 
-        same = self.segments[:, :, None] == self.segments[:, None, :]
-        capacity = self.ids.shape[1]
-        return (same & torch.ones(capacity, capacity, dtype=torch.bool, device=self.ids.device).tril())[:, None]
-
-    def bias(self, dtype: torch.dtype) -> torch.Tensor:
-        """The mask as what is added to scores, 0 or -inf: attention would convert a bool mask anew in every layer."""
-        import torch
-
-        mask = self.mask()
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+        num_packs, capacity = self.segments.shape
+        begins = torch.ones_like(self.segments, dtype=torch.bool)
+        begins[:, 1:] = self.segments[:, 1:] != self.segments[:, :-1]
+        found = begins.flatten().nonzero().squeeze(1)
+        room = num_packs * MOST_ROWS
+        while room < len(found):
+            room *= 2
+        return F.pad(found, (0, room + 1 - len(found)), value=num_packs * capacity).to(torch.int32)
 
 
 def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Packs:

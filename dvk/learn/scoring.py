@@ -13,10 +13,13 @@ from torch.utils.checkpoint import checkpoint
 
 from dvk.backbone.forward import unwrapped
 from dvk.errors import UsageError
+from dvk.learn import attention
 from dvk.learn.packs import Packs
 
 LOGITS = 1 << 27
-"""Logits held at a time: half a gigabyte in float32."""
+"""Logits made at a time: half a gigabyte in float32."""
+KEPT_LOGITS = 1 << 29
+"""Logits kept for the backward pass; more of them are made again."""
 
 
 class Scorer(torch.nn.Module):
@@ -24,6 +27,7 @@ class Scorer(torch.nn.Module):
 
     decoder: Any
     head: Any
+    score: Any
 
     def __init__(self, model: Any, *, compiled: bool = False):
         """Around a causal LM of transformers, or one that peft has wrapped.
@@ -41,10 +45,12 @@ class Scorer(torch.nn.Module):
         for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
             if getattr(plain.config, name, None) not in (None, 1.0):
                 raise UsageError(f"models with `{name}` cannot be trained here", "choose a model of the Qwen or Llama families")
+        attention.install(plain)
         decoder = plain.get_decoder()
         # Not registered a second time: they are parts of the model.
         self.__dict__["decoder"] = torch.compile(decoder, dynamic=False) if compiled else decoder
         self.__dict__["head"] = plain.get_output_embeddings()
+        self.__dict__["score"] = torch.compile(_score, dynamic=True) if compiled else _score
 
     def forward(self, packs: Packs, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
         """Score every target.
@@ -57,26 +63,29 @@ class Scorer(torch.nn.Module):
             Log-probabilities and entropies (nats) of the targets in row-major order, shape (targets,) each,
             float32; the entropies carry no gradient.
         """
-        kind = packs.ids.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.head.weight.dtype
-        hidden = self.decoder(input_ids=packs.ids, attention_mask=packs.bias(dtype), position_ids=packs.positions,
-                              use_cache=False).last_hidden_state
+        # A mask of four dimensions is left alone; by rows nobody reads it.
+        unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packs.ids.device)
+        hidden = self.decoder(input_ids=packs.ids, attention_mask=unused, position_ids=packs.positions, use_cache=False,
+                              row_offsets=packs.row_offsets(), longest_row=packs.ids.shape[1]).last_hidden_state
         wanted = packs.targets[:, 1:]
         before = hidden[:, :-1][wanted]
         labels = packs.ids[:, 1:][wanted]
-        size = max(1, LOGITS // self.head.weight.shape[0])
-        pieces = [self._piece(before[i : i + size], labels[i : i + size], temperature) for i in range(0, len(labels), size)]
+        words = self.head.weight.shape[0]
+        size, again = max(1, LOGITS // words), len(labels) * words > KEPT_LOGITS
+        pieces = [self._piece(before[i : i + size], labels[i : i + size], temperature, again) for i in range(0, len(labels), size)]
         if not pieces:
             nothing = hidden.sum() * 0.0
             return nothing[None][:0], nothing[None][:0].detach()
         logprobs, entropies = zip(*pieces, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)
 
-    def _piece(self, hidden: torch.Tensor, labels: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        if torch.is_grad_enabled():
-            scored: tuple[torch.Tensor, torch.Tensor] = checkpoint(_score, self.head, hidden, labels, temperature, use_reentrant=False)
-            return scored
-        return _score(self.head, hidden, labels, temperature)
+    def _piece(self, hidden: torch.Tensor, labels: torch.Tensor, temperature: float, again: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        scored: tuple[torch.Tensor, torch.Tensor]
+        if again and torch.is_grad_enabled():
+            scored = checkpoint(_score, self.head, hidden, labels, temperature, use_reentrant=False)
+        else:
+            scored = self.score(self.head, hidden, labels, temperature)
+        return scored
 
 
 def _score(head: Any, hidden: torch.Tensor, labels: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:

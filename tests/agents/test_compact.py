@@ -83,7 +83,7 @@ def test_a_composers_text_is_a_candidate() -> None:
     assert (found.backend, found.proposer, found.skills) == ("cpp", "nano", ("a",))
 
 
-@pytest.mark.parametrize("answer", ["", "run away", "def run(x0):\n  return v9", "def run(x0"])
+@pytest.mark.parametrize("answer", ["", "run away", "return v9", "k0:\n  x0[0] = (1;\nreturn x"])
 def test_an_unreadable_text_says_why(answer: str) -> None:
     found = policy.read(DIALECT, here(), said(answer), "nano", [], "")
     assert isinstance(found, str) and found
@@ -120,8 +120,9 @@ def test_a_note_becomes_a_skill_that_reads_as_the_note() -> None:
 # ---------------------------------------------------------------- all of it
 
 PIECES = [
-    "select", " 3", " none", "\n", "skill ", "when ", "do ", "x", "def run(x0):", " return", " v2", "v2 = ", "x0", "k0(x0, v2)",
-    "void k0(", "{", "}", "(", ")", "'", '"""', "\\", "\0", "\ud800", "𝕏", "#", "    ", "torch.", "empty_like", ":", "@", "import os",
+    "select", " 3", " none", "\n", "skill ", "when ", "do ", "x", "k0:", "return ", " v2", "v2 = ", "x0", "k0 wide:", "relu(e1)",
+    "float e1 = ", "z0 = empty(f32, s0)", "{", "}", "(", ")", "'", '"""', "\\", "\0", "\ud800", "𝕏", "#", "    ", "torch.",
+    "empty_like", ":", "@", "import os",
 ]  # fmt: skip
 
 

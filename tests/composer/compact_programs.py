@@ -20,7 +20,8 @@ from torch import nn
 from dvk.composer import cpp, embedded
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compact import frame
-from dvk.composer.compact.assemble import assemble, split, tree_names
+from dvk.composer.compact.assemble import assemble, tree_names
+from dvk.composer.compact.expand import expand
 from dvk.composer.compact.symbolic import Names
 from dvk.records import Backend, Task
 from tests.composer.programs import Function, poisoned, run_source
@@ -43,8 +44,8 @@ class CppText:
     def __init__(self, model: nn.Module, graph: Captured, text: str):
         self.model, self.graph = model, graph
         self.prefix = f"m{next(_numbers)}_"
-        native, self.python = split(text)
-        self.kernels = dict(re.findall(r"^(?:VECTOR256 )?void (\w+)\(([^)]*)\)", native, re.MULTILINE))
+        whole = expand(graph, text, "cpp")
+        native, self.python, self.kernels = whole.native, whole.python, whole.kernels
         self.sizes = Names(graph.graph).values
         numbers = "".join(f"constexpr long {n} = {v};\n" for n, v in self.sizes.items())
         for name in self.kernels:
@@ -58,9 +59,8 @@ class CppText:
 
         space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **self.sizes}
         space.update({"strided": embedded.dvk_strided, "nhwc": frame.dvk_nhwc, "held": frame.dvk_held, "poisoned": poisoned})
-        for name, params in self.kernels.items():
-            function = getattr(self.library, self.prefix + name)
-            space[name] = frame.dvk_function(function, params.count(",") + 1)
+        for name, count in self.kernels.items():
+            space[name] = frame.dvk_function(getattr(self.library, self.prefix + name), count)
         # New memory starts as poison, so that an element that no kernel writes shows.
         text = re.sub(r"= (torch|\w+)\.((?:new_)?empty\w*)\(", r"= poisoned(\1.\2, ", self.python)
         assert "run" in tree_names(ast.parse(text))

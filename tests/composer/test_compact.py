@@ -229,31 +229,34 @@ class Model(nn.Module):
 
 TASK = Task(id="test", name="test", source=SOURCE, entry="Model", kind="module")
 GOOD = """\
-void k0(const float* a0, float* o0) {
-  for (long t = 0; t < s0; ++t) o0[t] = a0[t];
-}
-def run(x0, p0):
-    v0 = F.linear(x0, p0)
-    k0(v0, v0)
-    return v0
+v0 = F.linear(x0, p0)
+k0:
+  for (long t = 0; t < s0; ++t) v0[t] = v0[t];
+return v0
 """
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (("def run(x0, p0):", "def walk(x0, p0):"), "no `def run"),
-        (("(x0, p0):", "(x0, p9):"), "`run` takes `p9`"),
-        (("(x0, p0):", "(x0, *p0):"), "by name, nothing else"),
-        (("v0 = F", "v0 == = F"), "is not Python"),
+        (("return v0\n", "v3 = v0\n"), "is to be `return"),
+        (("return v0\n", "return v0\nv1 = v0\n"), "is to be `return"),
+        (("v0 = F", "v0 == = F"), "line 1 is not Python"),
         (("F.linear", "G.linear"), "`G` is not defined"),
-        (("    return v0", "    return v0.view(s9)"), "`s9` is not a size"),
-        (("k0(v0, v0)", "k1(v0, v0)"), "`k1` is not defined"),
-        (("void k0(", "int k0("), "no kernel"),
-        (("const float* a0", "long a0"), "no pointer"),
-        (("def run", "import os\ndef run"), "no kernel|outside a function|not Python"),
-        (("return v0\n", "return v0\nprint(1)\n"), "outside a function"),
-        (("o0[t] = a0[t]", "o0[t] = a0[t] /* ''' */"), "three quotes"),
+        (("return v0", "return v0.view(s9)"), "`s9` is not a size"),
+        (("return v0", "return v9"), "`v9` is not defined"),
+        (("return v0", "v1 = k1(v0)\nreturn v1"), "`k1` is not defined"),
+        (("k0:", "k0"), "neither a kernel"),
+        (("k0:\n", "import os\nk0:\n"), "neither a kernel"),
+        (("k0:\n", "print(1)\nk0:\n"), "neither a kernel"),
+        (("k0:\n", "k0:\nk1:\n"), "kernel k0 has no lines"),
+        (("return v0", "k0:\n  v0[0] = 1;\nreturn v0"), "two kernels k0"),
+        (("= v0[t]", "= v2[t]"), "reads `v2`, which nothing made"),
+        (("  for (long t = 0; t < s0; ++t) v0[t] = v0[t]", "  v7[0] = v0[0]"), "writes `v7`, which the listing does not describe"),
+        (("k0:\n", "k0:\n  z0[1] = 2;\n"), "writes `z0`, which the listing does not describe"),
+        (("k0:\n", "z0 = empty(f3, s0)\nk0:\n"), "`f3` is no type"),
+        (("++t)", "++t) {"), "braces"),
+        (("v0[t];", "v0[t]; /* ''' */"), "three quotes"),
         (("return v0", "return (" * 3000), "not Python"),
         (("return v0", "return '\0'"), "not Python"),
     ],
@@ -266,7 +269,7 @@ def test_malformed_texts_say_why(change: tuple[str, str], reason: str) -> None:
         compact.assemble(TASK, graph, GOOD.replace(*change), "cpp")
 
 
-RUBBISH = ["", "\n\n", "def run(", "def run(x0):\n", "}{", "def run(x0):\n\treturn x0\n  return", "x = 1", "a" * 70000]
+RUBBISH = ["", "\n\n", "k0:", "k0[1, 2]:\n  x", "}{", "k0:\n\treturn x0\n  return", "x = 1", "return v0\nreturn v0", "a" * 70000]
 
 
 @pytest.mark.parametrize("text", RUBBISH)

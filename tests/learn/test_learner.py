@@ -39,6 +39,7 @@ def test_gradients_do_not_depend_on_how_logits_are_cut(monkeypatch: pytest.Monke
     whole = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     monkeypatch.setattr("dvk.learn.scoring.LOGITS", 128)
+    monkeypatch.setattr("dvk.learn.scoring.KEPT_LOGITS", 128)
     Scorer(model)(packs)[0].sum().backward()
     for one, other in zip(whole, (p.grad for p in model.parameters()), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

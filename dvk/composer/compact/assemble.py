@@ -1,7 +1,7 @@
 """From a compact text to a candidate: the whole drop-in around it, or the reason why there can be none.
 
-Only what can be read off the text is checked here: Python that parses, a `run` over values that the graph has, names
-that something defines. Whether it computes the right thing is the judge's business, as for any candidate.
+Only what can be read off the text is checked here: lines that parse, tensors that something made, names that something
+defines. Whether it computes the right thing is the judge's business, as for any candidate.
 """
 
 from __future__ import annotations
@@ -18,19 +18,11 @@ from typing import Any
 from dvk.composer import cpp, dropin, embedded, triton_math
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
+from dvk.composer.compact.expand import Unreadable, expand
 from dvk.composer.compact.symbolic import Names
 from dvk.composer.compose import TYPES
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Backend, Candidate, Node, Task
-
-MAX_TEXT = 1 << 16
-"""Characters; composed texts have a few thousand."""
-_CPP_FUNCTION = re.compile(r"^(?:VECTOR256 )?void (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
-_PYTHON = re.compile(r"^(?:def |@|import |from |\w+ = held\()", re.MULTILINE)
-
-
-class Unreadable(Exception):
-    """A text that cannot become a candidate; the message says why."""
 
 
 def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, proposer: str = "composer", title: str = "",
@@ -38,20 +30,18 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     """The drop-in around a compact text.
 
     Raises:
-        Unreadable: no `run`, no Python, or names that nothing defines.
+        Unreadable: it does not parse, or names what nothing defines.
     """
     if backend not in frame.NAMES:
         raise Unreadable(f"there is no compact dialect for {backend}")
-    if len(text) > MAX_TEXT:
-        raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
-    native, python = split(text) if backend == "cpp" else ("", text)
-    kernels = {name: _count(name, params) for name, params in _CPP_FUNCTION.findall(native)}
-    tree = _parsed(python, len(native.splitlines()))
+    program_text = expand(captured, text, backend, task.device)
+    native, python, kernels = program_text.native, program_text.python, program_text.kernels
+    tree = _parsed(python)
     sizes = Names(captured.graph).values
     given = {**dict.fromkeys(frame.NAMES[backend]), **sizes, **kernels, "torch": None}
     if backend == "triton":
         given |= {**dict.fromkeys(("tl", "triton")), **frame.CONSTANTS, **dict.fromkeys(triton_math.HELPERS)}
-    run = _run(tree)
+    run = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
     program = _program(task, run, {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")})
     _check_names(tree, python, set(given))
     taken = dropin.names_bound_by(task.source)
@@ -87,47 +77,14 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     return Candidate(source=source, backend=backend, proposer=proposer, title=title, skills=skills)
 
 
-def split(text: str) -> tuple[str, str]:
-    """C++ and Python of a text."""
-    found = _PYTHON.search(text)
-    if found is None:
-        raise Unreadable("there is no `def run(…):`")
-    native = text[:found.start()]
-    if "'''" in native:
-        raise Unreadable("the C++ part holds three quotes in a row")
-    if native.strip() and not _CPP_FUNCTION.search(native):
-        raise Unreadable("before `def run` there is no kernel: `void NAME(…) {` at the start of a line")
-    return native, text[found.start():]
-
-
-def _count(name: str, params: str) -> int:
-    parts = [p for p in params.split(",") if p.strip()]
-    other = next((p.strip() for p in parts if "*" not in p), None)
-    if other is not None:
-        raise Unreadable(f"{name} takes `{other}`, which is no pointer: kernels are called with tensors")
-    return len(parts)
-
-
-def _parsed(python: str, before: int) -> ast.Module:
+def _parsed(python: str) -> ast.Module:
     try:
         return ast.parse(python)
     except SyntaxError as error:
         line = (python.splitlines() or [""])[min((error.lineno or 1), len(python.splitlines())) - 1].strip()
-        raise Unreadable(f"line {before + (error.lineno or 1)} is not Python: {error.msg}: {line[:80]}") from None
+        raise Unreadable(f"not Python: {error.msg}: {line[:80]}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise Unreadable(f"the text is not Python: {type(error).__name__}: {error}") from None
-
-
-def _run(tree: ast.Module) -> ast.FunctionDef:
-    """The text's `run`; beside it only functions and single names may stand."""
-    for node in tree.body:
-        simple = isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-        if not isinstance(node, ast.FunctionDef) and not simple:
-            raise Unreadable(f"`{ast.unparse(node)[:60]}` stands outside a function: only kernels, `held` weights and `run` may")
-    runs = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run"]
-    if len(runs) != 1:
-        raise Unreadable("there is no `def run(…):`" if not runs else "there are two `run`s")
-    return runs[0]
 
 
 def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
@@ -157,13 +114,7 @@ def _free(table: symtable.SymbolTable) -> set[str]:
 
 def _program(task: Task, run: ast.FunctionDef, nodes: Mapping[str, Node]) -> Program:
     """The call of `run`: its parameters name values of the listing."""
-    spec = run.args
-    if spec.vararg or spec.kwarg or spec.kwonlyargs or spec.defaults or spec.posonlyargs:
-        raise Unreadable("`run` takes values of the listing by name, nothing else")
-    params = [a.arg for a in spec.args]
-    unknown = next((p for p in params if p not in nodes), None)
-    if unknown is not None:
-        raise Unreadable(f"`run` takes `{unknown}`, which is no input, weight or constant of the listing")
+    params = [a.arg for a in run.args.args]
     weights = [nodes[p] for p in params if nodes[p].op != "input" and nodes[p].target is not None]
     lines: list[str] = []
     derived: list[str] = []

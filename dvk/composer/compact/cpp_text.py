@@ -23,14 +23,15 @@ class CppWriter(cpp_write.Writer):
     buffer = "b"
 
     def signature(self) -> None:
-        narrow = "VECTOR256 " if self.schedule["width"] == 256 else ""
-        self.open(f"{narrow}void {self.k.name}({self.params()})")
+        self.open(f"{self.k.name}:")
 
     def open_row(self, lane: Var, clauses: str) -> int:
         simd_loop(self, lane, clauses, "0", repr(lane.size))
         return 1
 
     def decompose(self, flat: str, variables: list[Any]) -> None:
+        if self.arrays and self.lane is not None and int(self.schedule["chunk"]) >= self.lane.size:
+            variables = [v for v in variables if isinstance(v, Var)]  # the only piece needs no number
         if len(variables) == 1 and isinstance(variables[0], Var):
             self.names[variables[0]] = flat
         else:

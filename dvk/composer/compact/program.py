@@ -1,21 +1,27 @@
-"""`run`: the host half of a compact text, in plain torch calls and launches.
+"""The host half of a compact text: plain torch calls, kernels where they are launched, `return`.
 
-Values go by the names of the listing (`v3` is the listing's `v3`); what the listing does not name is `t0`, `t1`, ….
-The frame gives what is used beside torch: `F`, `strided`, `nhwc`, `held`, and the kernels' call forms.
+Values go by the names of the listing (`v3` is the listing's `v3`); what the listing does not name is `z0`, `z1`, ….
+Memory for a value that lies as the listing says is not mentioned, nor is the layout that a call's result must have
+then: `expand` knows both from the listing. The frame gives what is used beside torch: `F`, `strided`, `nhwc`, `held`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dvk.composer.affine import contiguous_strides
-from dvk.composer.fuse import Partition
-from dvk.composer.host import HostWriter, Launch
+from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.fuse import Group, Partition
+from dvk.composer.host import HostWriter, inplace_pairs
 from dvk.composer.kernel import Buffer, Kernel
 from dvk.composer.lowering import PrimGraph, is_view
 from dvk.composer.prims import Prim, View
 from dvk.records import Graph, Node
+
+Shown = Callable[[Kernel, list[str], list[str], Callable[[str, int], str]], list[str]]
+"""Lines of a kernel on named tensors; the last argument makes another tensor of a type and a number of elements."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +29,24 @@ class Text:
     """The parts of the host program."""
 
     held: list[str]
-    """Lines before `run`: weights made of weights."""
-    params: list[str]
+    """Lines ahead of the others: weights made of weights."""
     lines: list[str]
     inplace: Mapping[str, dict[int, int]]
 
 
 class CompactHost(HostWriter):
-    """A `HostWriter` that writes for people and small models: short names, no addresses, no module."""
+    """A `HostWriter` that writes for people and small models: short names, no addresses, no module.
 
-    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch, inplace: bool,
-                 device: str):
-        super().__init__(graph, prims, part, kernels, launch, inplace, device)
-        self.listed: dict[Prim, str] = {}
-        for node in graph.nodes:
-            value = prims.values.get(node.name)
-            if isinstance(value, View) and node.name[1:].isdigit() and (not value.steps or value.base not in self.listed):
-                self.listed[value.base] = node.name
+    Args:
+        listing: the graph that is listed, whose layouts need no mention.
+    """
+
+    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
+                 device: str, listing: Graph):
+        super().__init__(graph, prims, part, kernels, lambda *_: [], inplace, device)
+        self.shown = shown
+        self.nodes = {node.name: node for node in listing.nodes}
+        self.listed = listed(graph, prims)
         inputs = [b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"]
         self.read = {b.prim: b for b in inputs}
         """Results of calls that kernels read, and the layout they must have."""
@@ -47,11 +54,8 @@ class CompactHost(HostWriter):
 
     def text(self) -> Text:
         program = self.program()
-        taken = {name for prim, name in self.names.items() if prim.kind == "source" and prim in self.part.users}
-        held = [n for n in self.graph.nodes if n.name in taken]
-        params = [n.name for n in held if n.op == "input"] + [n.name for n in held if n.op != "input"]
-        return Text([f"w{n} = held({text})" for n, text in enumerate(self.derived)], params, [*program.lines, f"return {program.result}"],
-                    program.inplace)
+        lines = [line for line in program.lines if not line.startswith("del ")]
+        return Text([f"w{n} = held({text})" for n, text in enumerate(self.derived)], [*lines, f"return {program.result}"], program.inplace)
 
     # -------------------------------------------------------------- names
 
@@ -61,13 +65,48 @@ class CompactHost(HostWriter):
             self.used.add(name)
             return name
         self.counter += 1
-        return f"t{self.counter - 1}"
+        return f"z{self.counter - 1}"
 
     def _source(self, prim: Prim) -> str:
         assert prim.node is not None
         return prim.node.name
 
-    # -------------------------------------------------------------- calls
+    def _lies_as_listed(self, name: str, buffer: Buffer) -> bool:
+        node = self.nodes.get(name)
+        if node is None or node.shape is None or node.dtype != buffer.dtype or tuple(node.shape) != tuple(buffer.shape):
+            return False
+        return same_layout(node.strides or contiguous_strides(node.shape), buffer.strides, buffer.shape)
+
+    # -------------------------------------------------------------- steps
+
+    def _group(self, group: Group) -> None:
+        kernel = self.kernels[id(group)]
+        inputs = []
+        for buffer in kernel.inputs:
+            name = self.names[buffer.prim]
+            if buffer.steps:
+                name = self._fresh()
+                self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
+            inputs.append(name)
+        pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+        self.inplace[kernel.name] = pairs
+        outputs = []
+        for number, buffer in enumerate(kernel.outputs):
+            if number in pairs:
+                self.names[buffer.prim] = inputs[pairs[number]]
+            else:
+                name = self.names[buffer.prim] = self._fresh(buffer.prim)
+                if not self._lies_as_listed(name, buffer):
+                    self.lines.append(f"{name} = {new(buffer.dtype, buffer.shape, buffer.strides)}")
+            outputs.append(self.names[buffer.prim])
+
+        def more(dtype: str, count: int) -> str:
+            name = self._fresh()
+            self.lines.append(f"{name} = {new(dtype, (count,), (1,))}")
+            return name
+
+        lines = self.shown(kernel, inputs, outputs, more)
+        self.lines.extend(lines)
 
     def _call(self, node: Node) -> str:
         if node.op == "restrided":
@@ -81,40 +120,45 @@ class CompactHost(HostWriter):
     def _extern(self, prim: Prim) -> None:
         super()._extern(prim)
         buffer, node = self.read.get(prim), prim.node
-        if buffer is None or node is None or node.op == "derived":
+        if buffer is None or node is None or node.op in ("derived", "restrided"):
             return
-        row_major = contiguous_strides(buffer.shape)
-        dense = _same(buffer.strides, row_major, buffer.shape)
         # A view of what is guarded lies where it lay; a call may answer in another layout on another machine.
-        if is_view(node) and not dense:
+        dense = same_layout(buffer.strides, contiguous_strides(buffer.shape), buffer.shape)
+        name, call = self.lines[-1].split(" = ", 1)
+        if (is_view(node) and not dense) or self._lies_as_listed(name, buffer):
             return
-        text = self.lines[-1]
-        if dense:
-            text += ".contiguous()"
-        elif len(buffer.shape) == 4 and _same(buffer.strides, _channels_last(buffer.shape), buffer.shape):
-            name, call = text.split(" = ", 1)
-            text = f"{name} = nhwc({call})"
-        else:
-            name, call = text.split(" = ", 1)
-            text = f"{name} = strided({call}, {buffer.strides!r})"
-        self.lines[-1] = text
-
-    def _check_layout(self, name: str, buffer: Buffer) -> None:
-        pass
-
-    def _empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, kernel: Kernel, inputs: list[str]) -> str:
-        donor = next((n for n, b in zip(inputs, kernel.inputs, strict=True) if b.dtype == dtype), inputs[0] if inputs else None)
-        same = donor is not None and any(n == donor and b.dtype == dtype for n, b in zip(inputs, kernel.inputs, strict=True))
-        kind = "" if same else f", dtype=torch.{dtype}"
-        if donor is None:
-            kind += f", device={self.device!r}"
-        make = "torch.empty" if donor is None else f"{donor}.new_empty"
-        if strides == contiguous_strides(shape):
-            return f"{make}({shape!r}{kind})"
-        return f"{make}_strided({shape!r}, {strides!r}{kind})"
+        self.lines[-1] = f"{name} = {laid_out(call, buffer.shape, buffer.strides)}"
 
 
-def _same(a: tuple[int, ...], b: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def listed(graph: Graph, prims: PrimGraph) -> dict[Prim, str]:
+    """The listing's name of every value that has one."""
+    found: dict[Prim, str] = {}
+    for node in graph.nodes:
+        value = prims.values.get(node.name)
+        if isinstance(value, View) and node.name[1:].isdigit() and (not value.steps or value.base not in found):
+            found[value.base] = node.name
+    return found
+
+
+def new(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> str:
+    """Memory that the listing does not describe, as texts ask for it: `empty(f32, s0, s1)`."""
+    parts = [DTYPES[dtype], *map(repr, shape)]
+    if not same_layout(strides, contiguous_strides(shape), shape):
+        parts.append(f"strides={strides!r}")
+    return f"empty({', '.join(parts)})"
+
+
+def laid_out(call: str, shape: Any, strides: Any) -> str:
+    """An expression whose result has a layout."""
+    if same_layout(strides, contiguous_strides(shape), shape):
+        return f"{call}.contiguous()"
+    if len(shape) == 4 and same_layout(strides, _channels_last(shape), shape):
+        return f"nhwc({call})"
+    return f"strided({call}, {tuple(strides)!r})"
+
+
+def same_layout(a: tuple[int, ...], b: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Strides that differ in dimensions of one element alone."""
     return all(x == y or size == 1 for x, y, size in zip(a, b, shape, strict=True))
 
 

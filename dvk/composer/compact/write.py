@@ -1,33 +1,35 @@
 """The answer: what the composer would run under a plan, as a short text.
 
-Kernels with symbolic sizes, then `def run(x0, p0, …)`. In Triton:
+Torch calls and kernels in the order in which they run, with symbolic sizes:
 
-    @jit
-    def k0(a0, a1, o0):
+    v0 = F.linear(x0, p0)
+    k0[cdiv(s0*s1, 1024), 4]:
         x = tl.program_id(0) * 1024 + tl.arange(0, 1024)
-        …
-    def run(x0, p0):
-        v0 = F.linear(x0, p0).contiguous()
-        v1 = torch.empty_like(v0)
-        k0[cdiv(s0*s1, 1024), 4](v0, v1)
-        return v1
+        xmask = x < s0*s1
+        e0 = tl.load(v0 + x, xmask)
+        e1 = gelu(e0)
+        tl.store(v1 + x, e1, xmask)
+    return v1
 
-`k0[programs, warps](…)` launches. In C++ the kernels are functions `void k0(const float* __restrict a0, …)` and are
-called by that name with tensors. Everything that is the same in every text is the frame's (`frame.py`).
+Names are the listing's: memory by its value's, `e3` is an element of `v3`, `ex0` one of `x0`, `a0` what the listing does
+not name. An operator that is one line in the listing is one line here (`named.py`). `k0[programs, warps]:` is a Triton
+kernel and its launch; in C++ it is `k0:` or `k0 wide:` (vectors of 256 bits). Everything that follows from the listing
+or is the same in every text is left out: `expand` and the frame add it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer import recipes, triton
 from dvk.composer.capture import Captured
 from dvk.composer.compact.cpp_text import CppWriter
-from dvk.composer.compact.program import CompactHost, Text
+from dvk.composer.compact.named import named
+from dvk.composer.compact.program import CompactHost, listed
 from dvk.composer.compact.symbolic import Names, symbolic
-from dvk.composer.compact.tidy import tidied
 from dvk.composer.compose import Composition, Plan, fuse_graph, renderer
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import as_cpp
@@ -74,7 +76,7 @@ def fused(captured: Captured, names: tuple[str, ...], backend: Backend) -> Compo
     whole = subject(captured)
     key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
     if key not in _fused:
-        _fused[key] = tidied(fuse_graph(whole.symbolic, names, DEVICES[backend]))
+        _fused[key] = named(fuse_graph(whole.symbolic, names, DEVICES[backend]))
     return _fused[key]
 
 
@@ -88,68 +90,79 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
     composition = fused(captured, plan.recipes, backend)
     render = renderer(backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
-    if backend == "cpp":
-        return _cpp(composition, chosen, plan)
-    return _triton(composition, chosen, plan)
+    names = listed(composition.graph, composition.prims)
+    replay = "cuda_graph" in plan.recipes and backend == "triton"
+
+    def shown(kernel: Kernel, inputs: list[str], outputs: list[str], more: Callable[[str, int], str]) -> list[str]:
+        show = _cpp if backend == "cpp" else _triton
+        return show(kernel, chosen[kernel.name], inputs, outputs, registers(kernel, names), more)
+
+    host = CompactHost(composition.graph, composition.prims, composition.part, composition.kernels, shown,
+                       "inplace_epilogue" in plan.recipes, DEVICES[backend], subject(captured).symbolic).text()
+    lines = [*(["graphed"] if replay else []), *host.held, *host.lines]
+    return "\n".join(lines) + "\n", any(host.inplace.values())
 
 
-def _triton(composition: Composition, chosen: Mapping[str, dict[str, Any]], plan: Plan) -> tuple[str, bool]:
-    made = {k.name: triton.functions(k, chosen[k.name]) for k in composition.ordered}
-    same = _Same()
-    for parts, _ in made.values():
-        for part in parts:
-            same.add(part.name, "@jit\n" + part.text.partition("\n")[2])
-
-    def launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:
-        parts, buffers = made[kernel.name]
-        names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
-        lines = []
-        for kind, count in buffers.items():
-            names[f"part_{kind}"] = f"{kernel.name}_{kind}"
-            lines.append(f"{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count!r}, dtype=torch.{kind})")
-        return [*lines, *(f"{same.name[f.name]}[{f.grid!r}, {f.warps}]({', '.join(names[p] for p in f.params)})" for f in parts)]
-
-    host = _host(composition, launch, plan, "cuda")
-    return "\n".join([*same.texts.values(), *_run(host, plan, "triton")]) + "\n", any(host.inplace.values())
+def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
+    """Instruction → the name of its value."""
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    unnamed = 0
+    for instr in kernel.instrs:
+        value = listing.get(instr.prim, "")
+        name = f"e{value[1:]}" if value.startswith("v") else f"e{value}"
+        if not value or name in taken:
+            name, unnamed = f"a{unnamed}", unnamed + 1
+        taken.add(name)
+        found[instr.id] = name
+    return found
 
 
-def _cpp(composition: Composition, chosen: Mapping[str, dict[str, Any]], plan: Plan) -> tuple[str, bool]:
-    same = _Same()
-
-    def launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:
-        pairs = {o: i for o, name in enumerate(outputs) for i, given in enumerate(inputs) if name == given}
-        with as_cpp():
-            same.add(kernel.name, CppWriter(kernel, chosen[kernel.name], pairs).function())
-        return [f"{same.name[kernel.name]}({', '.join((*inputs, *outputs))})"]
-
-    host = _host(composition, launch, plan, "cpu")
-    return "\n".join([*same.texts.values(), *_run(host, plan, "cpp")]) + "\n", any(host.inplace.values())
+def _triton(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs: list[str], values: Mapping[int, str],
+            more: Callable[[str, int], str]) -> list[str]:
+    parts, buffers = triton.functions(kernel, dict(schedule))
+    memory = {**_memory(inputs, outputs), **{f"part_{kind}": more(kind, count) for kind, count in buffers.items()}}
+    lines = []
+    for part in parts:
+        body = part.text.split("\n")[2:]
+        lines += [f"{part.name}[{part.grid!r}, {part.warps}]:", *(_respelled(line, values, memory, "triton") for line in body)]
+    return lines
 
 
-class _Same:
-    """Kernels by text: what is written once is called as often as it is needed."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-        """Text without the kernel's name → with it."""
-        self.name: dict[str, str] = {}
-        self._first: dict[str, str] = {}
-
-    def add(self, name: str, text: str) -> None:
-        plain = text.replace(f" {name}(", " k(", 1)
-        first = self._first.setdefault(plain, name)
-        self.name[name] = first
-        self.texts.setdefault(plain, text.replace(f" {name}(", f" {first}(", 1))
+def _cpp(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs: list[str], values: Mapping[int, str],
+         more: Callable[[str, int], str]) -> list[str]:
+    del more
+    with as_cpp():
+        lines = CppWriter(kernel, dict(schedule), {}).function().split("\n")
+    wide = " wide" if schedule["width"] == 256 else ""
+    return [f"{kernel.name}{wide}:", *(_respelled(line, values, _memory(inputs, outputs), "cpp") for line in lines[1:-1])]
 
 
-def _host(composition: Composition, launch: Any, plan: Plan, device: str) -> Text:
-    return CompactHost(composition.graph, composition.prims, composition.part, composition.kernels, launch,
-                       "inplace_epilogue" in plan.recipes, device).text()
+def _memory(inputs: list[str], outputs: list[str]) -> dict[str, str]:
+    return {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
 
 
-def _run(host: Text, plan: Plan, backend: str) -> list[str]:
-    replay = ["@graphed"] if "cuda_graph" in plan.recipes and backend == "triton" else []
-    return [*host.held, *replay, f"def run({', '.join(host.params)}):", *(f"    {line}" for line in host.lines)]
+_MEMORY = r"(?P<memory>(?:[ao]\d+|part_[a-z]+\d+)\b)"
+_WORDS = {
+    "triton": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|"
+                         r"(?P<kind>acc|gap|top|[kgpt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<mask>mask)?\b)"),
+    "cpp": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<mask>))"),
+}
+"""What the renderers number: memory, values, and what belongs to a value."""
+
+
+def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], backend: str) -> str:
+    """A renderer's line in the listing's names."""
+
+    def word(found: re.Match[str]) -> str:
+        if found["memory"]:
+            return memory[found["memory"]]
+        if found["value"]:
+            return values[int(found["value"])]
+        parts = [found["kind"], values[int(found["of"])], *([values[int(found["second"])]] if found["second"] else [])]
+        return "_".join([*parts, *(["mask"] if found["mask"] else [])])
+
+    return _WORDS[backend].sub(word, line)
 
 
 __all__ = ["DEVICES", "Subject", "fused", "subject", "write", "written"]

@@ -1,0 +1,307 @@
+"""From a compact text to the program it stands for: what follows from the listing is written out.
+
+    kernels      get the tensors they name as parameters and are called with them where they stand
+    memory       for a value that a kernel writes and nothing made before lies as the listing says
+    layouts      a call's result that a kernel reads is brought into the listing's layout
+    operators    called by the listing's name get their function (`named.py`)
+    `run`        takes the inputs and weights that the text names; a value is dropped after its last use
+
+Whether any of it computes the right thing is the judge's business.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dvk.composer.affine import contiguous_strides
+from dvk.composer.capture import Captured
+from dvk.composer.compact.named import CALL, Form, defined, read
+from dvk.composer.compact.program import laid_out, same_layout
+from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.compact.symbolic import Names, symbolic
+from dvk.composer.cpp_scalar import STORAGE
+from dvk.composer.lowering import is_view
+from dvk.records import Backend, Node
+
+MAX_TEXT = 1 << 16
+"""Characters; composed texts have a few thousand."""
+TYPES = {short: long for long, short in DTYPES.items()}
+_TRITON = re.compile(r"(\w+)\[(.+)\]:")
+_CPP = re.compile(r"(\w+)( wide)?:")
+_TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
+_EMPTY = re.compile(r"empty\((.*)\)")
+_LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float16) (\w+)\b")
+
+
+class Unreadable(Exception):
+    """A text that cannot become a candidate; the message says why."""
+
+
+@dataclass
+class Expanded:
+    """A text written out."""
+
+    native: str
+    """C++: the kernels and what they call; empty for Triton."""
+    python: str
+    """Functions and single names; one of them is `run`."""
+    kernels: dict[str, int]
+    """C++ kernel → how many tensors it takes."""
+
+
+@dataclass
+class _Kernel:
+    name: str
+    head: str
+    lines: list[str]
+    tensors: list[str] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+
+
+def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu") -> Expanded:
+    """The program that a text stands for.
+
+    Args:
+        device: where memory is made when no tensor is at hand.
+
+    Raises:
+        Unreadable: it stands for none.
+    """
+    if len(text) > MAX_TEXT:
+        raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
+    names = Names(captured.graph)
+    return _Expansion({n.name: n for n in symbolic(captured.graph, names).nodes}, backend, device).of(text)
+
+
+class _Expansion:
+    def __init__(self, nodes: Mapping[str, Node], backend: Backend, device: str):
+        self.nodes, self.backend, self.device = nodes, backend, device
+        self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
+        """Tensor → dtype."""
+        self.as_listed: set[str] = set()
+        """Tensors that are known to lie in memory as the listing says."""
+        self.forms: dict[Form, str] = {}
+        self.held: list[str] = []
+        self.graphed = False
+
+    def of(self, text: str) -> Expanded:
+        steps = self._steps(text)
+        given = [n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")]
+        used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else _TENSOR.findall(step))}
+        params = [n for n in given if n in used]
+        params = [n for n in params if self.nodes[n].op == "input"] + [n for n in params if self.nodes[n].op != "input"]
+        lines = self._run(steps, params)
+        run = [*self.held, *(["@graphed"] if self.graphed else []), f"def run({', '.join(params)}):", *(f"    {line}" for line in lines)]
+        kernels = [step for step in steps if isinstance(step, _Kernel)]
+        bodies = ["\n".join(self._function(k)) for k in kernels]
+        functions = [defined(form, name, self.backend) for form, name in self.forms.items()]
+        if self.backend == "cpp":
+            return Expanded("\n".join([*functions, *bodies]), "\n".join(run), {k.name: len(k.tensors) for k in kernels})
+        return Expanded("", "\n\n".join([*functions, *bodies, "\n".join(run)]), {})
+
+    # ------------------------------------------------------------ reading
+
+    def _steps(self, text: str) -> list[_Kernel | str]:
+        """Statements and kernels, in order."""
+        steps: list[_Kernel | str] = []
+        head = _CPP if self.backend == "cpp" else _TRITON
+        number = 0
+        lines = text.split("\n")
+        while number < len(lines):
+            line = lines[number].rstrip()
+            number += 1
+            found = head.fullmatch(line)
+            if found is not None:
+                body = []
+                while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
+                    body.append(lines[number].rstrip())
+                    number += 1
+                steps.append(self._kernel(found, [b for b in body if b], steps))
+            elif line == "graphed" and self.backend == "triton":
+                self.graphed = True
+            elif re.match(r"w\d+ = held\(", line):
+                self._statement(line, number)
+                self.held.append(line)
+            elif line:
+                self._statement(line, number)
+                steps.append(line)
+        returns = [s for s in steps if isinstance(s, str) and re.match(r"return\b", s)]
+        if len(returns) != 1 or steps[-1] is not returns[0]:
+            raise Unreadable("the last line, and no other, is to be `return …`")
+        return steps
+
+    def _statement(self, line: str, number: int) -> None:
+        try:
+            tree = ast.parse(f"def run():\n {line}").body[0].body  # type: ignore[attr-defined]
+        except SyntaxError as error:
+            raise Unreadable(f"line {number} is not Python: {error.msg}: {line[:80]}") from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise Unreadable(f"line {number} is not Python: {type(error).__name__}") from None
+        simple = len(tree) == 1 and (isinstance(tree[0], ast.Return) or (isinstance(tree[0], ast.Assign) and len(tree[0].targets) == 1))
+        if not simple:
+            raise Unreadable(f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}")
+
+    def _kernel(self, found: re.Match[str], body: list[str], steps: list[_Kernel | str]) -> _Kernel:
+        name = found[1]
+        if not body:
+            raise Unreadable(f"kernel {name} has no lines")
+        if any(isinstance(s, _Kernel) and s.name == name for s in steps):
+            raise Unreadable(f"there are two kernels {name}")
+        if not name.isidentifier() or name in self.nodes:
+            raise Unreadable(f"`{name}` is no name for a kernel")
+        text = "\n".join(body)
+        if "'''" in text:
+            raise Unreadable(f"kernel {name} holds three quotes in a row")
+        if self.backend == "cpp" and text.count("{") != text.count("}"):
+            raise Unreadable(f"the braces of kernel {name} do not match")
+        kernel = _Kernel(name, found[2] or "", body)
+        local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
+        kernel.tensors = [w for w in dict.fromkeys(_TENSOR.findall(text)) if w not in local]
+        stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
+        kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
+        kernel.lines = [self._called(line, text) for line in body]
+        return kernel
+
+    def _called(self, line: str, text: str) -> str:
+        """A kernel's line with the functions of the operators that it calls by name."""
+        assigned = re.match(r"\s+(?:(\w+) )?(\w+)(?:\[l\])? = ", line)
+        if assigned is None or (self.backend == "cpp" and not self._is_float(assigned, text)):
+            return line
+
+        def function(match: re.Match[str]) -> str:
+            found = read(match["name"], match["args"])
+            if found is None:
+                return match[0]
+            form, values = found
+            return f"{self.forms.setdefault(form, self._new_name(form))}({', '.join(values)})"
+
+        return line[: assigned.end()] + CALL.sub(function, line[assigned.end() :])
+
+    def _is_float(self, assigned: re.Match[str], text: str) -> bool:
+        # C's own functions of doubles have the names of operators.
+        kind = assigned[1] or next(iter(re.findall(rf"(?<![\w.])(\w+) {assigned[2]}\[", text)), "")
+        return kind in ("float", "const")
+
+    def _new_name(self, form: Form) -> str:
+        count = sum(f.name == form.name for f in self.forms)
+        return f"op_{form.name}" + (f"_{count}" if count else "")
+
+    # ------------------------------------------------------------ writing
+
+    def _run(self, steps: list[_Kernel | str], params: list[str]) -> list[str]:
+        """The body of `run`."""
+        known, self.as_listed = set(params), set(params)
+        calls = _read_by_kernels(steps)
+        lines: list[list[str]] = []
+        for step in steps:
+            if isinstance(step, _Kernel):
+                lines.append(self._launch(step, known, params))
+                continue
+            name, equals, value = step.partition(" = ")
+            if not equals or re.match(r"return\b", step):
+                lines.append([step])
+                continue
+            lines.append([f"{name} = {self._value(name, value, params, name in calls)}"])
+            known.update(_TENSOR.findall(name))
+        return _dropping(lines, set(params))
+
+    def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
+        empty = _EMPTY.fullmatch(value)
+        if empty is not None:
+            return self._empty(name, empty[1], params)
+        # What the listing does not name is of the type of what it is made of.
+        self.types.setdefault(name, next((self.types[t] for t in _TENSOR.findall(value) if t in self.types), ""))
+        node = self.nodes.get(name)
+        if not read or node is None or node.shape is None or value.endswith(".contiguous()") or re.match(r"(?:nhwc|strided)\(", value):
+            return value
+        row_major = contiguous_strides(node.shape)
+        strides = node.strides or row_major
+        if is_view(node) and not same_layout(strides, row_major, node.shape):
+            return value
+        self.as_listed.add(name)
+        return laid_out(value, node.shape, strides)
+
+    def _empty(self, name: str, args: str, params: list[str]) -> str:
+        """Memory that a text asks for: `empty(f32, s0, s1)`."""
+        kind, _, rest = args.partition(",")
+        if kind not in TYPES:
+            raise Unreadable(f"`{kind}` is no type: {', '.join(TYPES)}")
+        self.types[name] = TYPES[kind]
+        shape, strided, strides = rest.partition("strides=")
+        sizes = f"({shape.strip().rstrip(',')},)" if shape.strip() else "()"
+        return _memory(sizes, strides.strip() if strided else "", TYPES[kind], params, self.device)
+
+    def _launch(self, kernel: _Kernel, known: set[str], params: list[str]) -> list[str]:
+        lines = []
+        for name in kernel.tensors:
+            if name in known:
+                continue
+            node = self.nodes.get(name)
+            if name not in kernel.written:
+                raise Unreadable(f"kernel {kernel.name} reads `{name}`, which nothing made before")
+            if node is None or node.shape is None or node.dtype is None:
+                raise Unreadable(f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)")
+            lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
+            known.add(name)
+            self.as_listed.add(name)
+        grid = f"[{kernel.head}]" if self.backend == "triton" else ""
+        return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
+
+    def _like(self, node: Node, kernel: _Kernel) -> str | None:
+        # empty_like takes half the time of empty: nothing to parse.
+        for name in kernel.tensors:
+            other = self.nodes[name] if name in self.as_listed else None
+            if other is not None and other.shape is not None and (other.shape, other.dtype) == (node.shape, node.dtype):
+                row_major = contiguous_strides(other.shape)
+                if same_layout(node.strides or row_major, other.strides or row_major, other.shape):
+                    return f"torch.empty_like({name})"
+        return None
+
+    def _new(self, node: Node, params: list[str]) -> str:
+        shape, strides = tuple(node.shape or ()), node.strides
+        row_major = contiguous_strides(shape)
+        odd = strides is not None and not same_layout(strides, row_major, shape)
+        return _memory(repr(shape), repr(tuple(strides or ())) if odd else "", str(node.dtype), params, self.device)
+
+    def _function(self, kernel: _Kernel) -> list[str]:
+        if self.backend == "triton":
+            return ["@jit", f"def {kernel.name}({', '.join(kernel.tensors)}):", *kernel.lines]
+        params = []
+        for name in kernel.tensors:
+            if self.types.get(name) not in STORAGE:
+                raise Unreadable(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
+            const = "" if name in kernel.written else "const "
+            params.append(f"{const}{STORAGE[self.types[name]]}* __restrict {name}")
+        wide = "VECTOR256 " if kernel.head else ""
+        return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
+
+
+def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
+    where = "" if params else f", device={device!r}"
+    make = f"{params[0]}.new_empty" if params else "torch.empty"
+    return f"{make}_strided({shape}, {strides}, dtype=torch.{dtype}{where})" if strides else f"{make}({shape}, dtype=torch.{dtype}{where})"
+
+
+def _read_by_kernels(steps: Iterable[_Kernel | str]) -> set[str]:
+    return {name for step in steps if isinstance(step, _Kernel) for name in step.tensors}
+
+
+def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
+    """The lines, with values dropped after their last use so that the allocator can hand their memory on."""
+    last: dict[str, int] = {}
+    for number, step in enumerate(lines):
+        for name in _TENSOR.findall("\n".join(step)):
+            last[name] = number
+    found = []
+    for number, step in enumerate(lines):
+        found += step
+        dead = [name for name, at in last.items() if at == number and name not in params and re.match(r"[vz]", name)]
+        if dead and number < len(lines) - 1:
+            found.append(f"del {', '.join(dead)}")
+    return found
+
+
+__all__ = ["Expanded", "Unreadable", "expand"]
