@@ -97,7 +97,7 @@ def _padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Te
             # What pads reads the row's first token: later tokens alone would look at it.
             places = starts[chosen, None] + torch.where(inside, steps, 0)
             padded = [t[places].transpose(1, 2) for t in (q, k, v)]
-            found = F.scaled_dot_product_attention(*padded, is_causal=True, scale=scaling).transpose(1, 2)
+            found = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True, scale=scaling).transpose(1, 2)
             out = out.index_put((places[inside],), found[inside])
             done = done | chosen
         width *= 2

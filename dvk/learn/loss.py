@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from dvk.config import Objective
 
 
 def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) -> torch.Tensor:
@@ -20,3 +19,48 @@ def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) 
         A scalar; summed over micro-batches it is the step's loss.
     """
     return -(logprobs * weights).sum() / num_targets
+
+
+def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: Objective) -> torch.Tensor:
+    """PPO's loss of each token with asymmetric clipping, and dual clipping of what is bad.
+
+    ρ = exp(log π − log π_old);  ℓ = max(−A ρ, −A clip(ρ, 1 − low, 1 + high));  where A < 0: ℓ = min(ℓ, −dual · A)
+    (PPO: arXiv 1707.06347, dual clip: arXiv 1912.09729, clip-higher: DAPO, arXiv 2503.14476.)
+
+    Args:
+        logprobs: of the targets, shape (targets,), with gradient.
+        old: under the weights that the answers are judged by, shape (targets,).
+        advantages: shape (targets,).
+        settings: clips.
+
+    Returns:
+        Shape (targets,).
+    """
+    ratio = (logprobs - old).exp()
+    inside = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    found = torch.maximum(-advantages * ratio, -advantages * inside)
+    return torch.where(advantages < 0, torch.minimum(found, -settings.dual * advantages), found)
+
+
+def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """An unbiased, never negative estimate of KL(π ‖ reference) a token: e^d − d − 1, d = log reference − log π (k3)."""
+    gap = reference - logprobs
+    return gap.exp() - gap - 1
+
+
+def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_rows: int, settings: Objective) -> torch.Tensor:
+    """A micro-batch's share of the step's loss.
+
+    Args:
+        losses: of tokens, shape (targets,).
+        rows: which answer each belongs to, shape (targets,), any integers; an answer lies in one micro-batch.
+        num_targets: targets of the whole step.
+        num_rows: answers of the whole step.
+        settings: `aggregate`.
+    """
+    if settings.aggregate == "token":
+        return losses.sum() / max(1, num_targets)
+    if settings.aggregate == "sum":
+        return losses.sum() / (settings.divide * max(1, num_rows))
+    _, which, lengths = rows.unique(return_inverse=True, return_counts=True)
+    return (losses / lengths[which]).sum() / max(1, num_rows)

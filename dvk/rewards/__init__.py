@@ -1,1 +1,48 @@
-"""What verdicts are worth: the field's scores of a policy over many tasks. Importing it loads no torch."""
+"""What verdicts are worth: parts of a turn's reward, one a file, and the field's scores over many tasks. Imports no torch.
+
+A part is a function of a turn and the settings: a number, or None where the turn says nothing about it. The reward is
+the weighted sum of the parts that `config.rewards.weights` names; part and sum are kept on the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dvk import registry
+from dvk.config import Rewards
+from dvk.records import Turn
+
+Term = Callable[[Turn, Rewards], "float | None"]
+
+TERMS = {
+    "correctness": "dvk.rewards.correctness:correctness",
+    "speedup": "dvk.rewards.speedup:speedup",
+    "coverage": "dvk.rewards.coverage:coverage",
+    "format": "dvk.rewards.wellformed:wellformed",
+    "kevin": "dvk.rewards.kevin:kevin",
+    "milestones": "dvk.rewards.milestones:milestones",
+    "roofline": "dvk.rewards.roofline:roofline",
+}
+
+
+def rewarded(turn: Turn, settings: Rewards) -> Turn:
+    """The turn with its reward and the parts of it.
+
+    Args:
+        turn: with its verdict.
+        settings: `weights` by the names of `TERMS`, or `path/to/file.py:Name`.
+
+    Raises:
+        UsageError: a weight names no part.
+    """
+    terms: dict[str, float] = {}
+    for name in settings.weights:
+        term: Term = registry.resolve(name, TERMS, "reward term")
+        value = term(turn, settings)
+        if value is not None:
+            terms[name] = value
+    reward = sum(settings.weights[name] * value for name, value in terms.items())
+    return turn.model_copy(update={"reward_terms": terms, "reward": reward})
+
+
+__all__ = ["TERMS", "Term", "rewarded"]

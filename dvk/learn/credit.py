@@ -1,0 +1,176 @@
+"""Who earned what: from rewards of turns to advantages. Pure functions of numbers; nothing here knows a model.
+
+Whose values are compared is the caller's to say, by explicit peer groups: (task, turn) over all conversations for the
+policy, the schemes of a task for the selection, the samples about one improvement for the summary. Formulas are those of
+daVinci-kernel (arXiv 2606.16497) and Dr.Kernel (arXiv 2602.05885) where named so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import fmean, pstdev
+
+Advantage = Callable[[Sequence[float]], list[float]]
+
+ADVANTAGES: dict[str, str] = {
+    "leave_one_out": "dvk.learn.credit:leave_one_out",
+    "grpo": "dvk.learn.credit:grpo",
+    "reinforce": "dvk.learn.credit:reinforce",
+}
+SPREAD = 1e-3
+"""Peers whose values differ by less say nothing: daVinci drops such groups before the update."""
+
+
+def returns(rewards: Sequence[float], gamma: float) -> list[float]:
+    """G_t = Σ_{u ≥ t} γ^(u−t) r_u, a turn.
+
+    Args:
+        rewards: of one conversation's turns, in order.
+        gamma: 1 credits an early turn with all that follows (daVinci), 0.4 mostly with its own (Kevin).
+    """
+    found: list[float] = []
+    later = 0.0
+    for reward in reversed(rewards):
+        later = reward + gamma * later
+        found.append(later)
+    return found[::-1]
+
+
+def leave_one_out(values: Sequence[float]) -> list[float]:
+    """A_i = G_i − mean of the others = N/(N−1) · (G_i − mean); per turn this is TRLOO (Dr.Kernel).
+
+    Its expectation does not depend on the peers, unlike that of a group mean which contains the value itself. One
+    value alone has nothing to be compared with and earns 0.
+    """
+    if len(values) < 2:
+        return [0.0] * len(values)
+    total, others = sum(values), len(values) - 1
+    return [value - (total - value) / others for value in values]
+
+
+def grpo(values: Sequence[float]) -> list[float]:
+    """A_i = (G_i − mean) / standard deviation (GRPO, arXiv 2402.03300); 0 where all are equal."""
+    if len(values) < 2 or (spread := pstdev(values)) < 1e-8:
+        return [0.0] * len(values)
+    middle = fmean(values)
+    return [(value - middle) / spread for value in values]
+
+
+def reinforce(values: Sequence[float]) -> list[float]:
+    """A_i = G_i: no baseline at all."""
+    return list(values)
+
+
+def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable], advantage: Advantage) -> dict[Hashable, float]:
+    """Advantages within groups of peers.
+
+    Args:
+        values: by key, e.g. (task, scheme, rollout, turn).
+        peers: key → its group; keys that are missing here are compared with nobody and left out.
+        advantage: of one group.
+    """
+    groups: dict[Hashable, list[Hashable]] = defaultdict(list)
+    for key in values:
+        if key in peers:
+            groups[peers[key]].append(key)
+    return {key: a for keys in groups.values() for key, a in zip(keys, advantage([values[k] for k in keys]), strict=True)}
+
+
+def indistinct(values: Sequence[float]) -> bool:
+    """All peers came to the same: their advantages are 0 or noise, and a step need not carry them."""
+    return len(values) < 2 or pstdev(values) < SPREAD
+
+
+def evened(advantages: Sequence[float]) -> list[float]:
+    """A / mean |A| over a task's policy turns, so that tasks with large speedups do not drown the others (daVinci)."""
+    scale = fmean(abs(a) for a in advantages) if advantages else 0.0
+    return [a / scale for a in advantages] if scale > 1e-8 else [0.0] * len(advantages)
+
+
+def voided(rewards: Sequence[float]) -> list[bool]:
+    """Turns that are not learned from: worth nothing after an earlier one was worth something (daVinci's void turns)."""
+    found, seen = [], False
+    for reward in rewards:
+        found.append(seen and reward <= 0)
+        seen = seen or reward > 0
+    return found
+
+
+# ---------------------------------------------------------------- selection and summary
+
+
+def worth(rollouts: Sequence[Sequence[float]]) -> float:
+    """What a scheme came to: the mean over its conversations of the best turn's reward."""
+    return fmean(max(turns) for turns in rollouts)
+
+
+def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | None) -> list[float]:
+    """Advantages of a task's selections: a scheme's worth over the mean of the null scheme and the other schemes.
+
+    The same skills chosen twice are one choice played twice: such schemes share their mean worth, and are no peers of
+    each other. With nobody else a selection is compared with the null scheme alone.
+
+    Args:
+        schemes: the skills chosen and what playing with them was worth.
+        null: what playing without skills was worth; None where it was not played.
+    """
+    pooled: dict[frozenset[str], list[float]] = defaultdict(list)
+    for chosen, value in schemes:
+        pooled[chosen].append(value)
+    mean = {chosen: fmean(values) for chosen, values in pooled.items()}
+    found = []
+    for chosen, _ in schemes:
+        others = [value for other, value in mean.items() if other != chosen] + ([null] if null is not None else [])
+        found.append(mean[chosen] - fmean(others) if others else 0.0)
+    return found
+
+
+# ---------------------------------------------------------------- rejection
+
+
+def kept_by_coverage(coverage: float | None, draw: float, least: float = 0.3, width: float = 0.1) -> bool:
+    """Profiling rejection sampling (PRS): keep a right turn with probability clamp((coverage − least) / width, 0, 1).
+
+    Args:
+        coverage: share of device time in the candidate's kernels; None (not measured) keeps the turn.
+        draw: uniform in [0, 1).
+        least: daVinci: 0.3.
+        width: daVinci: 0.1.
+    """
+    if coverage is None:
+        return True
+    return draw < min(1.0, max(0.0, (round(coverage, 2) - least) / width))
+
+
+def band(num_tokens: int, least: float, spread: float) -> float:
+    """Half-width of what the mean log-ratio of learner and sampler may be for an answer of so many tokens.
+
+    Rounding makes each token's log-ratio noise of deviation `spread`, the mean of n of them spread/√n: a fixed band of
+    ±0.001 rejects most short answers although nothing is wrong. Three deviations are admitted.
+    """
+    return max(least, 3 * spread / math.sqrt(max(1, num_tokens)))
+
+
+def kept_by_match(learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float) -> bool:
+    """Mismatch rejection (MRS): the learner gives the answer about the probability that the sampler drew it with.
+
+    Args:
+        learner: log-probabilities of the answer's tokens under the weights to be updated.
+        sampler: the same as sampled.
+        least: see `band`; daVinci: 0.001.
+        spread: see `band`.
+        veto: an answer with a token less probable than so many times the sampler's is dropped; daVinci: 1e-4.
+    """
+    if not sampler:
+        return True
+    gaps = [a - b for a, b in zip(learner, sampler, strict=True)]
+    if not all(math.isfinite(g) for g in gaps) or min(gaps) < math.log(veto):
+        return False
+    return abs(fmean(gaps)) <= band(len(gaps), least, spread)
+
+
+def corrections(learner: Sequence[float], sampler: Sequence[float], cap: float) -> list[float]:
+    """Truncated importance weights min(π_learner / π_sampler, cap), a token; the alternative to rejection."""
+    return [min(math.exp(min(a - b, 50.0)), cap) for a, b in zip(learner, sampler, strict=True)]

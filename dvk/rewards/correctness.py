@@ -1,0 +1,17 @@
+"""Right on every input family and every shape the judge tried, the held-out shapes among them."""
+
+from __future__ import annotations
+
+from dvk.config import Rewards
+from dvk.records import Status, Turn
+
+
+def correctness(turn: Turn, settings: Rewards) -> float:
+    """1 for a right candidate, else 0."""
+    del settings
+    return float(is_right(turn))
+
+
+def is_right(turn: Turn) -> bool:
+    """The judge said ok."""
+    return turn.verdict is not None and turn.verdict.status is Status.OK

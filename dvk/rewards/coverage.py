@@ -1,0 +1,19 @@
+"""Profiling reward (PR; Dr.Kernel, arXiv 2602.05885): which share of the device's time runs in the candidate's own kernels.
+
+It separates a candidate that speeds up the work from one that replaces a negligible part of it. Right candidates only.
+"""
+
+from __future__ import annotations
+
+from dvk.config import Rewards
+from dvk.records import Turn
+from dvk.rewards.correctness import is_right
+
+
+def coverage(turn: Turn, settings: Rewards) -> float | None:
+    """The share, 0 to 1; 0 for a wrong candidate, None where the judge did not measure it."""
+    del settings
+    if not is_right(turn):
+        return 0.0
+    assert turn.verdict is not None
+    return turn.verdict.coverage

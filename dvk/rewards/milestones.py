@@ -1,0 +1,26 @@
+"""Steps instead of a slope: right, faster than eager, faster than torch.compile, each by a margin that noise does not reach."""
+
+from __future__ import annotations
+
+from dvk.config import Rewards
+from dvk.records import Interval, Turn
+from dvk.rewards.correctness import is_right
+
+BASELINES = ("compile", "max-autotune")
+
+
+def milestones(turn: Turn, settings: Rewards) -> float:
+    """0 for a wrong candidate; 1/3 for a right one, as much again past eager and past every compiled baseline timed beside it."""
+    if not is_right(turn):
+        return 0.0
+    assert turn.verdict is not None
+    timing = turn.verdict.timing
+    if timing is None:
+        return 1 / 3
+    compiled = [timing.baselines[name] for name in BASELINES if name in timing.baselines]
+    passed = [_past(timing.speedup, settings), bool(compiled) and all(_past(i, settings) for i in compiled)]
+    return (1 + passed[0] + (passed[0] and passed[1])) / 3
+
+
+def _past(interval: Interval, settings: Rewards) -> bool:
+    return interval.lo >= 1 + settings.margin

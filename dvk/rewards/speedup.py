@@ -1,0 +1,18 @@
+"""How much faster than eager PyTorch, as far as it is certain: the lower end of the interval, capped.
+
+daVinci-kernel (arXiv 2606.16497) pays the measured speedup up to 6. The lower end pays nothing for noise, and what lies
+below `least` pays nothing at all.
+"""
+
+from __future__ import annotations
+
+from dvk.config import Rewards
+from dvk.records import Turn
+
+
+def speedup(turn: Turn, settings: Rewards) -> float | None:
+    """The clipped speedup; 0 for a wrong candidate, None for a right one that cannot be timed here."""
+    if turn.verdict is None or turn.verdict.timing is None:
+        return None if turn.verdict is not None and turn.verdict.untimed_reason else 0.0
+    lo = turn.verdict.timing.speedup.lo
+    return min(lo, settings.cap) if lo >= settings.least else 0.0
