@@ -76,6 +76,52 @@ class Learning(Section):
     micro_packs: int = Field(4, ge=1, description="Packs computed at a time, on one device.")
 
 
+class Rewards(Section):
+    """What a turn is worth. Numbers are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
+
+    weights: dict[str, float] = Field(
+        {"correctness": 0.5, "speedup": 0.5, "coverage": 0.5, "format": 0.2},
+        description="Parts of the reward by name (dvk.rewards.TERMS) and what each counts; format is ours.")
+    cap: float = Field(6.0, gt=0, description="Largest speedup that pays.")
+    least: float = Field(0.0, ge=0, description="Smallest speedup that pays.")
+    margin: float = Field(0.05, ge=0, description="By how much a milestone must be passed; noise of a search's timing.")
+
+
+class Credit(Section):
+    """From rewards to advantages. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
+
+    advantage: str = Field("leave_one_out", description="How a value is compared with its peers': leave_one_out, grpo, reinforce, or "
+                           "path/to/file.py:Name.")
+    gamma: float = Field(1.0, ge=0, le=1, description="How much of what later turns earned an earlier one is credited with.")
+    policy: float = Field(1.0, ge=0, description="Weight of the policy's advantages; 0 leaves the role out.")
+    selection: float = Field(0.3, ge=0, description="Weight of the selection's; 0 leaves the role out.")
+    summary: float = Field(0.5, ge=0, description="Weight of the summary's; 0 leaves the role out.")
+    even: bool = Field(True, description="Divide a task's policy advantages by their mean size.")
+    void: bool = Field(True, description="Leave out turns worth nothing after one that was worth something.")
+    profiling_rejection: bool = Field(True, description="Leave out right turns whose kernels do little of the work (PRS).")
+    least_coverage: float = Field(0.3, ge=0, le=1, description="Share of device time below which all such turns are left out…")
+    coverage_width: float = Field(0.1, gt=0, description="…and how far above it none is.")
+    mismatch_rejection: bool = Field(True, description="Leave out answers whose probability the learner and the sampler differ on (MRS).")
+    mismatch: float = Field(0.001, gt=0, description="Mean log-ratio a token that is always admitted…")
+    mismatch_spread: float = Field(0.0, ge=0, description="…and a single token's rounding error, which widens it by 3/√tokens; ours. "
+                                   "Float32: 0; bfloat16: about 0.02.")
+    veto: float = Field(1e-4, gt=0, lt=1, description="A token whose ratio is smaller drops its answer.")
+    correction_cap: float = Field(0.0, ge=0, description="Instead of rejection or beside it, weigh answers by the mean of their tokens' "
+                                  "ratios, each at most this; 0: not at all.")
+
+
+class Objective(Section):
+    """The loss of reinforcement learning. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
+
+    clip_low: float = Field(0.2, ge=0, le=1, description="How far below 1 a token's ratio counts (PPO).")
+    clip_high: float = Field(0.28, ge=0, description="How far above 1: more, so that rare good tokens can grow (DAPO's clip-higher).")
+    dual: float = Field(3.0, ge=1, description="A bad token's loss is at most so many times its advantage (dual-clip PPO).")
+    aggregate: Literal["token", "row", "sum"] = Field(
+        "token", description="Mean over the step's tokens; mean over answers of their mean; or daVinci's mean over answers of their sum "
+        "over `divide`, which counts a kernel a hundred times as much as a selection.")
+    divide: float = Field(1000.0, gt=0, description="Divides the sums of `sum`.")
+
+
 class Agents(Section):
     """What the three agents are shown and asked for. Counts are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
 
@@ -119,6 +165,63 @@ class Rollout(Section):
     require_kernels: bool = Field(False, description="Refuse candidates that leave the computing to PyTorch's operators.")
 
 
+class Evolve(Section):
+    """Strategy `evolve`: what a mutation is shown, and which programs live on."""
+
+    information: Literal["free", "insight", "full"] = Field(
+        "full", description="What is shown beside the parent, after EvoEngineer: nothing; insights; insights and other good programs.")
+    population: Literal["single", "elite", "diverse"] = Field(
+        "diverse", description="Who may be a parent: the best; the best few; the best few and those most unlike them, as in Kernel-Smith.")
+    top: int = Field(3, ge=1, description="Best programs in the archive; with `diverse` EvoEngineer's population of 5.")
+    diverse: int = Field(2, ge=0, description="Programs in it for being unlike the others.")
+    crossover: float = Field(0.25, ge=0, le=1, description="Share of children with two parents: a mutation keeps more of what works.")
+    insights: int = Field(6, ge=0, description="Ideas shown with what came of them, those that changed most: half a page.")
+
+
+class Contrastive(Section):
+    """Strategy `contrastive`: which scored programs are set side by side."""
+
+    exemplars: int = Field(2, ge=2, description="Programs compared in a prompt; CUDA-L1: 2.")
+    bucket: float = Field(
+        1.1, gt=1, description="Ratio of speedups from one bucket to the next: within 10 % there is little to explain.")
+    temperature: float = Field(
+        0.3, gt=0, description="Of the softmax over buckets, their speedups as shares of the best: at 0.3 one of half the best speed "
+        "is drawn a fifth as often as the best.")
+
+
+class Review(Section):
+    """Strategy `judge`: one change at a time, named by a reviewer."""
+
+    branches: int = Field(2, ge=1, description="Programs worked on side by side, so that a model that batches is used; CudaForge: 1.")
+    rounds: int = Field(10, ge=1, description="Changes to a program before one is begun anew; CudaForge: 10.")
+    repairs: int = Field(3, ge=1, description="Tries at repairing what a change broke before it is undone: most repairs take one or two.")
+    tried: int = Field(5, ge=0, description="Failed changes of the version at hand that are told, or the same are named again.")
+
+
+class Polca(Section):
+    """Strategy `polca`: a queue by mean score under noise, novelty, a running summary."""
+
+    popped: int = Field(5, ge=1, description="Programs taken from the queue a step; POLCA: 5.")
+    measurements: int = Field(
+        4, ge=1, description="Times a program is measured at most; the mean's error falls with the square root, and a fifth gains a tenth.")
+    novelty: float = Field(
+        0.005, ge=0, lt=1, description="Distance (see dvk.search.novelty) to every right program that a new one must exceed: other names, "
+        "layout or comments are at 0, one changed number in a file of 300 lines at 0.006. POLCA's 0.02 is of embeddings.")
+    summary_tokens: int = Field(400, ge=50, description="The running summary: one page, as much as feedback on one attempt.")
+
+
+class Search(Section):
+    """How the strategies of `dvk optimize` that ask a model search; `refine` and `best_of_n` play rounds of `rollout` instead."""
+
+    openings: int = Field(4, ge=1, description="Programs begun from the task alone; those with skills and without by halves.")
+    offspring: int = Field(4, ge=1, description="Programs asked for at a time: writing costs about the same as for one, judging does not.")
+    patience: int = Field(3, ge=1, description="Rounds in a row without anything new that end the search: a small model repeats itself at times.")
+    evolve: Evolve = Evolve()
+    contrastive: Contrastive = Contrastive()
+    review: Review = Review()
+    polca: Polca = Polca()
+
+
 class Backbone(Section):
     """How language models are run, here or by a server."""
 
@@ -151,6 +254,9 @@ class Collect(Section):
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 50M tokens.")
     per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
+    executed: int = Field(
+        2000, ge=0, description="Texts executed, over all families of template and variant: a family with a wrong one is left out; "
+        "0 admits all texts unseen.")
     played: int = Field(300, ge=0, description="Tasks whose attempts are executed and timed; 300 with 8 attempts each make 2,400 verdicts.")
     attempts: int = Field(7, ge=1, description="Texts executed a task, one with a mistake besides.")
 
@@ -163,7 +269,10 @@ class Fit(Section):
     save_every: int = Field(400, ge=1, description="Steps between checkpoints; daVinci: 400.")
     log_every: int = Field(20, ge=1, description="Steps written to metrics.jsonl at a time.")
     held_out: float = Field(0.01, ge=0, lt=0.5, description="Share of the tasks whose examples only measure.")
-    quality_tasks: int = Field(0, ge=0, description="Held-out tasks of the generator that are answered and executed at each checkpoint.")
+    quality_tasks: int = Field(
+        32, ge=0, description="Tasks of held-out compositions that each checkpoint answers, greedily, and that are executed beside the "
+        "training: 32 tell 90 % from 60 %. 0 measures none.")
+    quality_s: float = Field(300.0, gt=0, description="Longest that measuring one checkpoint may take; then it is given up, and said so.")
     size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.")
     vocabulary: int = Field(4096, ge=300, description="Tokens of a nano's tokenizer.")
     compile: bool | None = Field(None, description="torch.compile the decoder; null does where it pays.")
@@ -191,6 +300,8 @@ class Diversity(Section):
     min_chars: int = Field(16, ge=0, description="Shortest answer: nothing shorter is a kernel or a tool call.")
     max_chars: int = Field(120_000, gt=0, description="Longest example: about the reference's 32,768 tokens.")
     suites: tuple[str, ...] = Field((), description="Folders of KernelBench-format files that will be measured on: tasks like theirs go.")
+    contaminated_operators: int = Field(
+        2, ge=1, description="Shortest operator sequence that makes a task a suite's by being equal: every suite has a lone softmax.")
     contaminated: float = Field(
         0.9, gt=0, le=1, description="Similarity of modules from which on a task is a suite's: one operator of twenty replaced.")
     duplicate: float = Field(
@@ -207,7 +318,12 @@ class Diversity(Section):
     target: int = Field(0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit.")
     skill_share: float = Field(
         0.2, gt=0, le=1, description="Largest share of the rows with skills that one skill may be in; more where there are few skills.")
-    operator_share: float = Field(0.5, gt=0, le=1, description="The same for one operator: add is in nearly every network.")
+    share_from: int = Field(
+        24, ge=1, description="Rows that one skill or operator may always be in: a task makes about ten rows of equal operators, "
+        "and shares of half a dozen tasks say nothing.")
+    operator_share: float = Field(
+        0.7, gt=0, le=1, description="The same for one operator. The generator puts mul into 61 % of its rows: cutting it to half "
+        "would cost a fifth of all rows for 8 % more effective operators.")
 
 
 class Config(Section):
@@ -220,6 +336,10 @@ class Config(Section):
     backbone: Backbone = Backbone()
     agents: Agents = Agents()
     rollout: Rollout = Rollout()
+    rewards: Rewards = Rewards()
+    credit: Credit = Credit()
+    objective: Objective = Objective()
+    search: Search = Search()
     learning: Learning = Learning()
     collect: Collect = Collect()
     fit: Fit = Fit()

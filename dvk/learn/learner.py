@@ -38,6 +38,10 @@ class Scored:
     """Advantages."""
     num_targets: int
     """Targets of the whole step."""
+    rows: torch.Tensor
+    """Which row of the micro-batch each target belongs to: any integers."""
+    num_rows: int
+    """Rows of the whole step."""
 
 
 Loss = Callable[[Scored], tuple[torch.Tensor, dict[str, float]]]
@@ -103,7 +107,7 @@ class Learner:
         Raises:
             DvkError: loss or gradient is not finite; the weights are as before the step.
         """
-        num_targets = self._total(sum(p.num_targets for p in packs))
+        num_targets, num_rows = self._total(sum(p.num_targets for p in packs)), self._total(sum(p.num_rows for p in packs))
         parts: dict[str, torch.Tensor] = {}
         for number, micro in enumerate(packs):
             last = number == len(packs) - 1
@@ -111,7 +115,8 @@ class Learner:
                 micro = micro.to(self.device)
                 logprobs, entropies = self.scorer(micro, temperature)
                 marks = micro.targets[:, 1:]
-                scored = Scored(logprobs, entropies, micro.old[:, 1:][marks], micro.weights[:, 1:][marks], max(1, num_targets))
+                scored = Scored(logprobs, entropies, micro.old[:, 1:][marks], micro.weights[:, 1:][marks], max(1, num_targets),
+                                micro.rows()[:, 1:][marks], max(1, num_rows))
                 value, figures = loss(scored)
                 # accelerate averages gradients over processes; the loss is a share of a sum.
                 self.accelerator.backward(value * self.accelerator.num_processes)

@@ -89,6 +89,18 @@ class Packs:
     def num_targets(self) -> int:
         return int(self.targets.sum())
 
+    @property
+    def num_rows(self) -> int:
+        """Rows in all packs."""
+        return int(self.segments.amax(1).sum())
+
+    def rows(self) -> torch.Tensor:
+        """Which row a token belongs to, across packs: int64 of shape (packs, capacity), distinct for distinct rows."""
+        import torch
+
+        num_packs, capacity = self.segments.shape
+        return self.segments + torch.arange(num_packs, device=self.segments.device)[:, None] * (capacity + 1)
+
     def row_offsets(self) -> torch.Tensor:
         """Where rows begin when all packs lie one after another, int32; a pack's tail is a row of its own.
 

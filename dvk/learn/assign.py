@@ -1,0 +1,164 @@
+"""From played episodes to rows: each turn's reward, and the advantage it is learned with.
+
+Keys are the episode's own: (task, scheme, rollout, turn). Turns that teach nothing keep a null advantage and become no
+row; why is counted. The learner's own rejection (`credit.kept_by_match`) comes later, when it has scored the rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dvk import registry
+from dvk.config import Config
+from dvk.learn import credit
+from dvk.learn.rows import Row
+from dvk.records import Episode, Trace, Turn, content_hash
+from dvk.rewards import rewarded
+from dvk.rewards.correctness import is_right
+
+Place = tuple[int, int]
+"""Position of a trace in its episode, and of a turn in the trace."""
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """An episode with its credit.
+
+    Attributes:
+        episode: rewards and advantages on its turns.
+        left_out: why turns teach nothing → how many.
+    """
+
+    episode: Episode
+    left_out: Mapping[str, int]
+
+
+def assign(episode: Episode, config: Config, summaries: Mapping[int, float] | None = None) -> Assigned:
+    """Rewards, returns and advantages of everything that was said for one task.
+
+    Args:
+        episode: as played.
+        config: `rewards` and `credit`; `seed` draws what profiling rejection leaves out.
+        summaries: sample → what its skills were worth when they were tried; missing ones were worth nothing.
+    """
+    settings = config.credit
+    traces = [t.model_copy(update={"turns": tuple(rewarded(turn, config.rewards) for turn in t.turns)}) for t in episode.traces]
+    left_out: Counter[str] = Counter()
+    found: dict[Place, float] = {}
+    if settings.policy > 0:
+        found.update(_policy(episode, traces, config, left_out))
+    if settings.selection > 0:
+        found.update(_scaled(_selection(traces, config), settings.selection))
+    if settings.summary > 0:
+        found.update(_scaled(_summary(traces, summaries or {}, config), settings.summary))
+    made = []
+    for position, trace in enumerate(traces):
+        turns = tuple(t.model_copy(update={"advantage": found.get((position, number))}) for number, t in enumerate(trace.turns))
+        made.append(trace.model_copy(update={"turns": turns}))
+    return Assigned(episode.model_copy(update={"traces": tuple(made)}), left_out)
+
+
+def rows(episode: Episode) -> list[Row]:
+    """What the learner sees of an episode with credit: a row a turn that has an advantage, other than 0, and tokens."""
+    found = []
+    for trace in episode.traces:
+        for number, turn in enumerate(trace.turns):
+            if turn.advantage and turn.tokens is not None and turn.tokens.completion:
+                key = (episode.task.id, trace.scheme, trace.rollout, number)
+                found.append(Row.answer(turn.tokens.prompt, turn.tokens.completion, advantage=turn.advantage, logprobs=turn.tokens.logprobs,
+                                        role=trace.role, key=key))  # fmt: skip
+    return found
+
+
+def _scaled(advantages: Mapping[Place, float], weight: float) -> dict[Place, float]:
+    return {place: weight * value for place, value in advantages.items()}
+
+
+def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out: Counter[str]) -> dict[Place, float]:
+    """Turns are compared with the same turn of all the task's conversations, whatever their scheme."""
+    settings = config.credit
+    advantage: credit.Advantage = registry.resolve(settings.advantage, credit.ADVANTAGES, "advantage")
+    values: dict[Hashable, float] = {}
+    peers: dict[Hashable, Hashable] = {}
+    for position, trace in enumerate(traces):
+        if trace.role != "policy":
+            continue
+        rewards = [_reward(turn) for turn in trace.turns]
+        void = credit.voided(rewards) if settings.void else [False] * len(rewards)
+        for number, value in enumerate(credit.returns(rewards, settings.gamma)):
+            if trace.turns[number].finish == "error":
+                left_out["server"] += 1
+                continue
+            values[position, number] = value
+            if void[number]:
+                left_out["void"] += 1
+            else:
+                peers[position, number] = number
+    found = credit.over_peers(values, peers, advantage)
+    alike = _alike(values, peers)
+    if settings.even and found:
+        found = dict(zip(found, credit.evened(list(found.values())), strict=True))
+    kept: dict[Place, float] = {}
+    for position, trace in enumerate(traces):
+        for number, turn in enumerate(trace.turns):
+            if (position, number) not in found:
+                continue
+            if peers[position, number] in alike:
+                left_out["alike"] += 1
+            elif settings.profiling_rejection and is_right(turn) and not _covered(episode, trace, number, turn, config):
+                left_out["coverage"] += 1
+            else:
+                kept[position, number] = found[position, number]
+    return kept
+
+
+def _alike(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable]) -> set[Hashable]:
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for key, group in peers.items():
+        groups[group].append(values[key])
+    return {group for group, of in groups.items() if credit.indistinct(of)}
+
+
+def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Config) -> bool:
+    key = (str(config.seed), str(episode.step), episode.task.id, str(trace.scheme), str(trace.rollout), str(number))
+    draw = random.Random(content_hash(*key)).random()
+    assert turn.verdict is not None
+    return credit.kept_by_coverage(turn.verdict.coverage, draw, config.credit.least_coverage, config.credit.coverage_width)
+
+
+def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
+    """A selection is worth what was played with it; one that cannot be read what the null scheme was, less its penalty."""
+    played: dict[int | None, list[list[float]]] = defaultdict(list)
+    for trace in traces:
+        if trace.role == "policy" and trace.turns:
+            played[trace.scheme].append([_reward(turn) for turn in trace.turns])
+    worth = {scheme: credit.worth(rollouts) for scheme, rollouts in played.items()}
+    null = worth.get(None)
+    asked = [(p, t) for p, t in enumerate(traces) if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
+    read = [(p, t) for p, t in asked if t.turns[-1].malformed is None and t.scheme in worth]
+    values = credit.selections([(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read], null)
+    found: dict[Place, float] = {(p, 0): value for (p, _), value in zip(read, values, strict=True)}
+    others = [worth[t.scheme] for _, t in read] + ([null] if null is not None else [])
+    middle = sum(others) / len(others) if others else 0.0
+    for position, trace in asked:
+        if trace.turns[-1].malformed is not None:
+            base = null if null is not None else middle
+            found[position, 0] = base + _reward(trace.turns[-1]) - middle
+    return found
+
+
+def _summary(traces: Sequence[Trace], worth: Mapping[int, float], config: Config) -> dict[Place, float]:
+    """Samples about one improvement are compared with each other."""
+    asked = [(p, t) for p, t in enumerate(traces) if t.role == "summary" and t.turns and t.turns[-1].finish != "error"]
+    values = [_reward(t.turns[-1]) if t.turns[-1].malformed is not None else worth.get(t.rollout, 0.0) for _, t in asked]
+    advantage: credit.Advantage = registry.resolve(config.credit.advantage, credit.ADVANTAGES, "advantage")
+    if credit.indistinct(values):
+        return {}
+    return {(p, 0): a for (p, _), a in zip(asked, advantage(values), strict=True)}
+
+
+def _reward(turn: Turn) -> float:
+    return turn.reward if turn.reward is not None else 0.0

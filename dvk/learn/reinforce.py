@@ -1,0 +1,134 @@
+"""One update from played rows: score them, leave out what the sampler and the learner disagree on, make a step.
+
+The learner scores the rows before it changes: those probabilities are what the clipped loss compares with, and their
+distance from the sampler's is the mismatch. Both come from the same weights, so what differs is arithmetic (and, where
+generation runs ahead, staleness); rows beyond the band are rejected (MRS), or weighed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from dvk.config import Config, Objective
+from dvk.learn import credit
+from dvk.learn.learner import Learner, Loss, Scored
+from dvk.learn.loss import clipped, gathered
+from dvk.learn.packs import Packs, lay_out, plan
+from dvk.learn.rows import Row
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Rows with the learner's own log-probabilities, and what was rejected.
+
+    Attributes:
+        rows: to be learned.
+        kept: share of the rows that were kept.
+        gap: mean over rows of |mean log-ratio of learner and sampler|, nats a token; 0 where no sampler told its own.
+        worst: largest of them.
+    """
+
+    rows: list[Row]
+    kept: float
+    gap: float
+    worst: float
+
+
+def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0) -> Matched:
+    """Score rows under the weights as they are, and reject mismatches.
+
+    Args:
+        learner: whose weights.
+        rows: with the sampler's log-probabilities where it told them.
+        config: `credit` for the band and the veto, `learning` for sizes.
+        temperature: that the rows were sampled with.
+    """
+    settings = config.credit
+    scored = logprobs(learner, rows, config, temperature)
+    kept, gaps = [], []
+    for row, found in zip(rows, scored, strict=True):
+        if row.logprobs:
+            gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
+        limits = (settings.mismatch, settings.mismatch_spread, settings.veto)
+        if settings.mismatch_rejection and not credit.kept_by_match(found, row.logprobs, *limits):
+            continue
+        weight = 1.0
+        if settings.correction_cap and row.logprobs:
+            weight = fmean(credit.corrections(found, row.logprobs, settings.correction_cap))
+        kept.append(replace(row, logprobs=found, advantage=row.advantage * weight))
+    return Matched(kept, len(kept) / len(rows) if rows else 1.0, fmean(gaps) if gaps else 0.0, max(gaps, default=0.0))
+
+
+@torch.no_grad()
+def logprobs(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0) -> list[list[float]]:
+    """Log-probabilities of each row's targets under the learner's weights, shape (targets,) a row."""
+    found: list[list[float]] = [[] for _ in rows]
+    for groups, packs in micro_batches(rows, config):
+        scored, _ = learner.scorer(packs.to(learner.device), temperature)
+        flat, at = scored.float().cpu().tolist(), 0
+        # Targets come in the order of packs and, inside one, of rows.
+        for group in groups:
+            for index in group:
+                count = sum(rows[index].targets)
+                found[index], at = flat[at : at + count], at + count
+    return found
+
+
+def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0) -> list[tuple[list[list[int]], Packs]]:
+    """Rows laid into micro-batches: which rows each pack holds, and the packs.
+
+    Args:
+        rows: longer ones than `learning.pack_tokens` get packs of their own length.
+        config: `learning`.
+        seed: of the order.
+    """
+    settings = config.learning
+    capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
+    groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
+    parts = [groups[i : i + settings.micro_packs] for i in range(0, len(groups), settings.micro_packs)]
+    return [(part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts]
+
+
+def objective(settings: Objective) -> Loss:
+    """The clipped policy gradient as a learner's loss."""
+
+    def loss(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
+        each = clipped(scored.logprobs, scored.old, scored.weights, settings)
+        ratio = (scored.logprobs.detach() - scored.old).exp()
+        outside = ((ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)).sum() / scored.num_targets
+        figures = {"clipped": float(outside)}
+        return gathered(each, scored.rows, scored.num_targets, scored.num_rows, settings), figures
+
+    return loss
+
+
+def update(learner: Learner, rows: Sequence[Row], config: Config, *, seed: int = 0, temperature: float = 1.0) -> dict[str, float]:
+    """Match, and make one optimizer step over all rows that are left.
+
+    Args:
+        learner: changed in place.
+        rows: with advantages.
+        config: `credit`, `objective`, `learning`.
+        seed: of the order of rows.
+        temperature: that the rows were sampled with.
+
+    Returns:
+        What the learner reports, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
+
+    Raises:
+        DvkError: loss or gradient is not finite.
+    """
+    matched = match(learner, rows, config, temperature)
+    figures = {"rows": float(len(matched.rows)), "kept": matched.kept, "mismatch": matched.gap, "mismatch_worst": matched.worst}
+    if not matched.rows:
+        return figures
+    packs = [packs for _, packs in micro_batches(matched.rows, config, seed)]
+    return {**learner.step(packs, objective(config.objective), temperature), **figures}
+
+
+__all__ = ["Matched", "logprobs", "match", "micro_batches", "objective", "update"]

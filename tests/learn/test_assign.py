@@ -1,0 +1,92 @@
+"""An episode of three roles, credited by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dvk.config import Config
+from dvk.learn.assign import assign, rows
+from dvk.records import Episode, Interval, Role, Status, Task, Timing, Tokens, Trace, Turn, Verdict
+
+TASK = Task(id="t", name="t", source="", entry="Model", kind="module")
+TOKENS = Tokens(prompt=(1, 2), completion=(3, 4, 5), logprobs=(-0.1, -0.2, -0.3))
+
+
+def ok(speed: float, coverage: float | None = None) -> Turn:
+    interval = Interval(value=speed, lo=speed, hi=speed)
+    timing = Timing(candidate_ms=1.0, reference_ms=speed, speedup=interval, num_pairs=9, seconds=0.1)
+    return Turn(verdict=Verdict(status=Status.OK, tier="search", stage="done", timing=timing, coverage=coverage), tokens=TOKENS)
+
+
+def wrong() -> Turn:
+    return Turn(verdict=Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong"), tokens=TOKENS)
+
+
+def trace(role: Role, scheme: int | None, rollout: int, *turns: Turn) -> Trace:
+    return Trace(role=role, scheme=scheme, rollout=rollout, turns=turns)
+
+
+def chose(*names: str) -> Turn:
+    return Turn(chosen=names, tokens=TOKENS)
+
+
+UNREAD = Turn(malformed="nothing to read", tokens=TOKENS)
+
+
+def config(**credit: Any) -> Config:
+    rewards = {"weights": {"speedup": 1.0, "format": 0.2}}
+    return Config.model_validate({"rewards": rewards, "credit": {"even": False, **credit}})
+
+
+def advantages(episode: Episode, role: str) -> list[list[float | None]]:
+    return [[turn.advantage for turn in t.turns] for t in episode.traces if t.role == role]
+
+
+def test_a_turn_is_compared_with_the_same_turn_of_all_schemes() -> None:
+    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(1.0), ok(2.0)), trace("policy", 0, 0, ok(3.0), ok(1.0)),
+                                        trace("policy", 1, 0, wrong(), wrong())))  # fmt: skip
+    found = assign(played, config()).episode
+    # Returns: 3, 2 | 4, 1 | 0, 0; turn 0 against (3, 4, 0), turn 1 against (2, 1, 0).
+    assert advantages(found, "policy") == [[1.0, 1.5], [2.5, 0.0], [-3.5, -1.5]]
+    assert [t.reward for t in found.traces[0].turns] == [1.0, 2.0]
+    kept = rows(found)
+    assert [r.key for r in kept] == [("t", None, 0, 0), ("t", None, 0, 1), ("t", 0, 0, 0), ("t", 1, 0, 0), ("t", 1, 0, 1)]
+    assert kept[0].ids == [1, 2, 3, 4, 5] and kept[0].logprobs == (-0.1, -0.2, -0.3) and kept[0].advantage == 1.0
+
+
+def test_even_scales_a_task() -> None:
+    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(5.0)), trace("policy", None, 1, ok(1.0))))
+    assert advantages(assign(played, config(even=True)).episode, "policy") == [[1.0], [-1.0]]
+
+
+def test_what_teaches_nothing_is_counted() -> None:
+    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0), wrong()), trace("policy", None, 1, ok(2.0), ok(3.0)),
+                                        trace("policy", None, 2, Turn(malformed="down", finish="error"))))  # fmt: skip
+    found = assign(played, config(gamma=0.0))
+    assert found.left_out == {"void": 1, "server": 1, "alike": 3} and not rows(found.episode)
+    covered = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0, coverage=0.05)), trace("policy", None, 1, ok(3.0, coverage=0.9))))
+    some = assign(covered, config())
+    assert some.left_out == {"coverage": 1} and advantages(some.episode, "policy") == [[None], [1.0]]
+    assert advantages(assign(covered, config(profiling_rejection=False)).episode, "policy") == [[-1.0], [1.0]]
+
+
+def test_selections_against_the_null_scheme() -> None:
+    played = Episode(task=TASK, traces=(
+        trace("selection", 0, 0, chose("a")), trace("selection", 1, 0, chose("b")), trace("selection", 2, 0, UNREAD),
+        trace("policy", None, 0, ok(2.0)), trace("policy", 0, 0, ok(3.0), ok(1.0)), trace("policy", 1, 0, ok(1.0)),
+    ))  # fmt: skip
+    found = assign(played, config())
+    # a: 3 - (1 + 2)/2 = 1.5; b: 1 - (3 + 2)/2 = -1.5; unread: 2 - 0.2 - (3 + 1 + 2)/3 = -0.2; times 0.3.
+    assert [a[0] for a in advantages(found.episode, "selection")] == pytest.approx([0.45, -0.45, -0.06])
+    assert advantages(assign(played, config(selection=0.0)).episode, "selection") == [[None], [None], [None]]
+
+
+def test_summaries_are_compared_with_each_other() -> None:
+    said = [Turn(tokens=TOKENS), Turn(tokens=TOKENS), UNREAD]
+    played = Episode(task=TASK, traces=tuple(trace("summary", 0, n, turn) for n, turn in enumerate(said)))
+    found = assign(played, config(), {1: 1.4})
+    # 0, 1.4 and -0.2: each less the mean of the others, times 0.5.
+    assert [a[0] for a in advantages(found.episode, "summary")] == pytest.approx([-0.3, 0.75, -0.45])
+    assert [r.role for r in rows(found.episode)] == ["summary"] * 3

@@ -1,0 +1,86 @@
+"""An update on rows that a model sampled itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+
+from dvk.config import Config
+from dvk.learn.learner import Learner
+from dvk.learn.reinforce import logprobs, match, micro_batches, update
+from dvk.learn.rows import Row
+from tests.learn.tiny import tiny
+
+CONFIG = Config.model_validate({"learning": {"rate": 3e-3, "precision": "fp32", "pack_tokens": 64, "micro_packs": 1, "warmup": 0.0,
+                                             "schedule": "constant"}})
+
+
+def learner() -> Learner:
+    return Learner(tiny(seed=3), CONFIG.learning, 10)
+
+
+@torch.no_grad()
+def sampled(of: Learner, count: int, temperature: float = 1.0) -> list[Row]:
+    """Answers drawn token by token, with the probabilities they were drawn with."""
+    draw = torch.Generator().manual_seed(0)
+    rows = []
+    for number in range(count):
+        prompt = [5 + number, 7, 3]
+        ids, logs = list(prompt), []
+        for _ in range(4 + number % 5):
+            scores = (of.model(torch.tensor([ids])).logits[0, -1].float() / temperature).log_softmax(-1)
+            token = int(torch.multinomial(scores.exp(), 1, generator=draw))
+            logs.append(float(scores[token]))
+            ids.append(token)
+        rows.append(Row.answer(prompt, ids[3:], advantage=1.0 if number % 2 else -1.0, logprobs=logs))
+    return rows
+
+
+def test_learner_and_sampler_agree_to_what_rejection_assumes() -> None:
+    of = learner()
+    for temperature in (1.0, 0.7):
+        rows = sampled(of, 12, temperature)
+        found = match(of, rows, CONFIG, temperature)
+        assert found.kept == 1.0 and found.worst < 1e-5, "in float32 the fixed band of 0.001 is wide"
+        assert all(len(r.logprobs) == sum(r.targets) for r in found.rows)
+
+
+def test_answers_of_another_model_are_rejected_or_weighed() -> None:
+    of = learner()
+    rows = sampled(of, 6)
+    strange = [replace(row, logprobs=[p - 0.1 for p in row.logprobs]) for row in rows]
+    assert match(of, [*rows, *strange], CONFIG).kept == 0.5
+    weigh = CONFIG.model_copy(update={"credit": CONFIG.credit.model_copy(update={"mismatch_rejection": False, "correction_cap": 1.05})})
+    found = match(of, strange[:1], weigh).rows[0]
+    assert math.isclose(found.advantage, -1.05), "e^0.1, capped"
+
+
+def test_a_step_raises_what_was_good_and_lowers_what_was_bad() -> None:
+    of = learner()
+    rows = sampled(of, 10)
+    before = logprobs(of, rows, CONFIG)
+    figures = update(of, rows, CONFIG)
+    after = logprobs(of, rows, CONFIG)
+    change = [fmean(b) - fmean(a) for a, b in zip(before, after, strict=True)]
+    good, bad = change[1::2], change[::2]
+    assert fmean(good) > 0 > fmean(bad)
+    assert figures["rows"] == 10 and figures["kept"] == 1.0 and figures["clipped"] == 0.0 and figures["grad_norm"] > 0
+    assert of.step_number == 1
+
+
+def test_nothing_left_changes_nothing() -> None:
+    of = learner()
+    rows = [replace(row, logprobs=[p - 1 for p in row.logprobs]) for row in sampled(of, 3)]
+    weights = [p.clone() for p in of.model.parameters()]
+    figures = update(of, rows, CONFIG)
+    assert figures["rows"] == 0 and figures["kept"] == 0 and of.step_number == 0
+    assert all(torch.equal(a, b) for a, b in zip(weights, of.model.parameters(), strict=True))
+
+
+def test_rows_longer_than_a_pack_are_not_lost() -> None:
+    rows = [Row.answer([1] * 50, [2] * 40), Row.answer([1], [2])]
+    found = micro_batches(rows, CONFIG)
+    assert sorted(i for groups, _ in found for group in groups for i in group) == [0, 1]
