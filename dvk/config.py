@@ -254,6 +254,12 @@ class Collect(Section):
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 50M tokens.")
     per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
+    interpret: bool = Field(
+        False, description="Execute Triton texts in its interpreter where there is no GPU: 10 to 70 s a text, against a fraction of one. "
+        "Otherwise they are not admitted there.")
+    offset: float = Field(
+        0.5, ge=0, le=1, description="Share of tasks whose listing's indices begin elsewhere than at 0: a small model fails at "
+        "the first index that it has not seen.")
     executed: int = Field(
         2000, ge=0, description="Texts executed, over all families of template and variant: a family with a wrong one is left out; "
         "0 admits all texts unseen.")

@@ -5,6 +5,7 @@ reading       tool calls and code from answers, or why there are none
 showing       tasks and skills as text, within budgets
 notes         skills as notes of two lines
 feedback      verdicts in words
+briefs        what a search puts before the policy: versions, operation, lessons
 turns         what earlier turns of a conversation say together
 dialects      how a backbone is spoken to: chat, compact
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dvk.agents.dialects import Dialect
+from dvk.agents.briefs import Brief
+from dvk.agents.dialects import Dialect, Prose
 from dvk.agents.reading import Malformed, visible
 from dvk.agents.showing import CHARS_PER_TOKEN, Subject, cut
 from dvk.agents.turns import best_timing, kept
@@ -33,6 +34,13 @@ def ask(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequ
     return opening.model_copy(update={"messages": tuple(messages)})
 
 
+def revise(dialect: Dialect, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+    """The prompt for a version in the light of others, which a dialect without words shows as attempts of one conversation."""
+    if isinstance(dialect, Prose):
+        return dialect.revise(subject, skills, brief, settings)
+    return ask(dialect, subject, skills, brief.shown, settings)
+
+
 def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: Agents) -> tuple[str, str]:
     """An attempt and what was found, as shown to who tries again."""
     turn = turns[position]
@@ -46,4 +54,4 @@ def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, 
         found = dialect.read_policy(subject, answer)
     except Malformed as error:
         return str(error)
-    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": found.title or title})
+    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or found.title})

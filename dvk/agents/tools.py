@@ -1,7 +1,7 @@
-"""The two tools that agents answer with: schemas as OpenAI-style functions, one source for prompts, training data and reading.
+"""The tools that agents answer with: schemas as OpenAI-style functions, one source for prompts, training data and reading.
 
-Names and fields are those of daVinci-kernel (arXiv 2606.16497), so that its published checkpoints answer in a form that
-we read. Counts are part of the schema: who asks decides how many.
+Names and fields of the first two are those of daVinci-kernel (arXiv 2606.16497), so that its published checkpoints answer
+in a form that we read. Counts are part of the schema: who asks decides how many.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 SELECT = "select_skills"
 UPDATE = "update_skill_library"
+ADVISE = "advise"
 
 
 def select_skills(most: int) -> dict[str, Any]:
@@ -51,6 +52,15 @@ def update_skill_library(most: int) -> dict[str, Any]:
             "type": "array", "maxItems": most, "items": item,
             "description": f"At most {most} skills; empty if nothing is worth keeping.",
         },
+    })  # fmt: skip
+
+
+def advise() -> dict[str, Any]:
+    """The reviewer's tool: one change, by its form."""
+    return _function(ADVISE, "Name the one change to make next.", {
+        "think": {"type": "string", "description": "What the findings say, and what follows."},
+        "problem": {"type": "string", "description": "The one fault, or what takes most of the time."},
+        "change": {"type": "string", "description": "Exactly one change, concrete enough to be made without asking back."},
     })  # fmt: skip
 
 

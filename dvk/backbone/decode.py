@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -59,6 +59,8 @@ class Engine:
         self.graphs: dict[tuple[int, int, bool, float], torch.cuda.CUDAGraph | None] = {}
         self.kind = self.decoder.device.type
         self.pool: Any = None
+        self.pulse: Callable[[], None] = lambda: None
+        """Called at every look; what it raises ends the run."""
 
     @torch.no_grad()
     def run(
@@ -104,6 +106,7 @@ class Engine:
             length = min(-(-longest // step) * step, slots.capacity) if self.decoder.masked else slots.capacity
             for _ in range(LOOK_EVERY):
                 self._step(slots, b, length, greedy, top_p)
+            self.pulse()
             steps = {row: count + LOOK_EVERY for row, count in steps.items()}
             for row, sampled in self._finished(slots, b, sitting, stops):
                 results[sitting.pop(row)] = sampled

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 
@@ -18,6 +19,8 @@ from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
 from dvk.backbone.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
 class Endpoint:
@@ -32,6 +35,7 @@ class Endpoint:
         if not argument:
             raise UsageError("`endpoint` needs a model", "write endpoint:MODEL, the name by which the server knows it")
         self.name, self.model = f"endpoint:{argument}", argument
+        self.hosted = True
         self.dialect: Dialect = "chat"
         self.settings = settings
         known = settings.prompt_usd is not None and settings.completion_usd is not None
@@ -46,6 +50,8 @@ class Endpoint:
         # A server of one's own asks for no key, but the client insists on one.
         self.client = openai.OpenAI(
             base_url=self.url, api_key=key or "none", max_retries=settings.retries, timeout=settings.timeout_s)
+        self.elsewhere = urlsplit(str(self.client.base_url)).hostname not in LOOPBACK
+        """It writes on another machine, so what is timed on this one meanwhile is not disturbed."""
         self.limit_name = "max_tokens"
         """Servers of OpenAI's own newest models want `max_completion_tokens`, which older servers do not know."""
 

@@ -6,7 +6,7 @@ Prompts are padded on the left, which generate wants, and masked by their length
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,13 +34,14 @@ class _Draw(LogitsProcessor):
 
 
 class _Ended(StoppingCriteria):
-    """A row has ended once its last token ends it or its text holds a stop text."""
+    """A row has ended once its last token ends it or its text holds a stop text. Asked at every step, it passes that on."""
 
-    def __init__(self, stops: Stops, width: int, device: torch.device):
-        self.stops, self.width = stops, width
+    def __init__(self, stops: Stops, width: int, device: torch.device, pulse: Callable[[], None]):
+        self.stops, self.width, self.pulse = stops, width, pulse
         self.ends, self.may_end = stops.ends.to(device), stops.may_end.to(device)
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        self.pulse()
         last = input_ids[:, -1]
         ended = self.ends[last]
         for row in (self.may_end[last] & ~ended).nonzero()[:, 0].tolist():
@@ -51,9 +52,9 @@ class _Ended(StoppingCriteria):
 @torch.no_grad()
 def run(
     model: Any, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *, positions: int, rows_at_once: int,
-    temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None,
+    temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None, pulse: Callable[[], None] = lambda: None,
 ) -> list[Sampled]:  # fmt: skip
-    """One completion a prompt, in their order; arguments as in `decode.Engine`."""
+    """One completion a prompt, in their order; arguments as in `decode.Engine`. What `pulse`, called at every step, raises ends it."""
     keys = keys_for([as_bytes(prompt) for prompt in prompts], seed)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     results: dict[int, Sampled] = {}
@@ -73,7 +74,7 @@ def run(
         out = model.generate(
             input_ids=ids, attention_mask=seen.long(), generation_config=settings,
             logits_processor=LogitsProcessorList([pick]),
-            stopping_criteria=StoppingCriteriaList([_Ended(stops, width, model.device)]),
+            stopping_criteria=StoppingCriteriaList([_Ended(stops, width, model.device, pulse)]),
         )  # fmt: skip
         logprobs = torch.stack(pick.logprobs, 1).tolist()
         for row, i in enumerate(group):

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Hf:
         self.end_ids = tuple(sorted({end for end in ends if end is not None}))
         """Tokens that end an answer."""
         self.engine: Engine | None = None
+        self.pulse: Callable[[], None] = lambda: None
+        """Called now and then while it writes; what it raises leaves the answers unfinished."""
         self._one_at_a_time = threading.Lock()
 
     # ------------------------------------------------------------ sampling
@@ -107,9 +109,11 @@ class Hf:
         how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         if not forward.supports(self.model):
             slots = min(self.settings.slots, 64)  # generate's caches are sized by itself: keep them small
-            return fallback.run(self.model, prompts, sampling.max_tokens, stops, positions=self.positions, rows_at_once=slots, **how)
+            how |= {"positions": self.positions, "rows_at_once": slots, "pulse": self.pulse}
+            return fallback.run(self.model, prompts, sampling.max_tokens, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
             self.engine = Engine(self.model, self.model.dtype, self.positions, self.settings.slots)
+        self.engine.pulse = self.pulse
         return self.engine.run(prompts, sampling.max_tokens, stops, **how)
 
     def _does_not_fit(self, prompt: tuple[int, ...]) -> Completion:

@@ -78,6 +78,11 @@ class Scripted:
         self.usage.add(read, sum(len(c.text.split()) for c in completions), time.perf_counter() - began)
         return completions
 
+    def catch_up(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """These were answered before, by a script like this one: the lines that took are used up here too."""
+        for conversation in conversations:
+            self._answer(conversation, sampling)
+
     def _answer(self, conversation: Conversation, sampling: Sampling) -> Completion:
         last = str(conversation.messages[-1].get("content") or "") if conversation.messages else ""
         if self.echoes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,15 @@ def command(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    strategy: Annotated[str, typer.Option(help="auto, composer, random, or path/to/file.py:function.")] = "auto",
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, endpoint:MODEL, scripted:FILE, or file.py:Name."),
+    ] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(help="auto (the composer, and a model beside it if there is one), composer, random; refine, best_of_n, evolve, "
+                     "contrastive, judge and polca ask a model; or path/to/file.py:function."),
+    ] = "auto",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[float | None, typer.Option(help="Seconds the search may take, confirmation excluded.")] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
@@ -59,6 +67,7 @@ def command(
         resume,
         tuple(sys.argv),
         quiet=False,
+        backbone=backbone,
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
@@ -66,7 +75,7 @@ def command(
         raise typer.Exit(1)
 
 
-def lines(summary: dict[str, object]) -> list[str]:
+def lines(summary: dict[str, Any]) -> list[str]:
     """The outcome for people."""
     run = summary["run"]
     if summary["status"] != "faster":
@@ -74,24 +83,36 @@ def lines(summary: dict[str, object]) -> list[str]:
         return [
             f"{what}: {summary['reason']}",
             f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
+            *model(summary),
             f"report: {run}/report.html",
         ]
     found = [
         f"{summary['speedup']:.2f}× faster than eager [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}]: {summary['title']}"
     ]
     baselines = summary["baselines"]
-    assert isinstance(baselines, dict)
     found += [
         f"{b['speedup']:.2f}× over torch.{name} [{b['lo']:.2f}, {b['hi']:.2f}]"
         for name, b in baselines.items()
         if name != "eager" and b
     ]
     skills = summary["skills"]
-    assert isinstance(skills, list)
     if skills:
         found.append(f"skills: {', '.join(skills)}")
     return [
         *found,
+        *model(summary),
         f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]
+
+
+def model(summary: dict[str, Any]) -> list[str]:
+    """What a language model contributed and cost; nothing where none was asked."""
+    if not summary.get("backbone"):
+        return []
+    cost = summary["cost"]
+    price = "" if cost["usd"] is None else f", {cost['usd']:.4f} USD"
+    told = (f"{cost['answers']} answers ({cost['malformed']} malformed) in {cost['model_s']:.1f} s, {cost['prompt_tokens']:,} tokens read, "
+            f"{cost['completion_tokens']:,} written{price}")
+    found = [f"found by {summary['proposer']}"] if summary["status"] == "faster" else []
+    return [*found, f"model:   {told}; judge {cost['judge_s'] + cost['confirm_s']:.1f} s"]

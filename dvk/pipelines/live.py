@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal, TextIO
 
@@ -42,15 +43,17 @@ class Live:
         name: what is being made faster.
         quiet: show nothing at all.
         elapsed_s: seconds already spent, when a run is resumed.
+        several: there is more than one proposer, so each candidate's is named.
         file: where to write; stderr.
     """
 
     def __init__(
         self, budget_s: float, *, name: str = "", quiet: bool = False, elapsed_s: float = 0.0,
-        file: TextIO | None = None,
+        several: bool = False, file: TextIO | None = None,
     ):
         self.budget_s = budget_s
         self.name = name
+        self.several = several
         self._console = Console(file=file or sys.stderr, highlight=False, emoji=False)
         screen = self._console.is_terminal and not self._console.is_dumb_terminal
         self._mode: Literal["quiet", "plain", "screen"] = "quiet" if quiet else "screen" if screen else "plain"
@@ -61,7 +64,7 @@ class Live:
         self._start = time.monotonic() - elapsed_s
         self._offset_s = elapsed_s
         self._said = time.monotonic()
-        self._stage = self._trying = ""
+        self._stage = self._trying = self._writing = ""
         self._counts: Counter[str] = Counter()
         self._faster: dict[str, tuple[bool, Interval, str]] = {}
         self._recent: deque[tuple[int, str, bool, str]] = deque(maxlen=NUM_RECENT)
@@ -104,10 +107,23 @@ class Live:
             self._stage, self._trying = _line(text), ""
         self._changed.set()
 
-    def trying(self, title: str) -> None:
-        """A candidate went to the judge."""
+    def note(self, text: str) -> None:
+        """Something that should not pass unseen: a line of its own, above the view."""
+        if self._view is not None:
+            self._console.print(_line(text), style="dim", markup=False)
+        elif self._mode == "plain":
+            self._say(_line(text))
+
+    def trying(self, title: str, proposer: str = "") -> None:
+        """A candidate went to the judge; `proposer` is named where there are several."""
         with self._lock:
-            self._trying = _line(title)
+            self._trying = _line(f"{proposer}: {title}" if proposer else title)
+        self._changed.set()
+
+    def asking(self, name: str, number: int) -> None:
+        """The model `name` began to write so many answers; 0: it is done."""
+        with self._lock:
+            self._writing = _line(f"{name} writes {number} answer{'s' if number > 1 else ''}") if number else ""
         self._changed.set()
 
     def judged(self, turn: Turn) -> None:
@@ -119,6 +135,13 @@ class Live:
         self._changed.set()
         if self._mode == "plain" and best is not None and best != before:
             self._say(_best_line(*best))
+
+    def resumed(self, turns: Iterable[Turn]) -> None:
+        """Verdicts of an earlier process: counted, and not announced again."""
+        with self._lock:
+            for turn in turns:
+                self._take(turn)
+        self._changed.set()
 
     @property
     def best(self) -> Interval | None:
@@ -138,6 +161,8 @@ class Live:
         verdict, candidate = turn.verdict, turn.candidate
         outcome = verdict.status.value.replace("_", " ") if verdict else "no verdict"
         title = _line(candidate.title or candidate.proposer) if candidate else "no code in the answer"
+        if self.several and candidate and candidate.title:
+            title = _line(f"{candidate.proposer}: {title}")
         timing = verdict.timing if verdict else None
         self._trying = ""
         self._counts[outcome] += 1
@@ -190,14 +215,15 @@ class Live:
 
     def _heartbeat(self) -> str:
         with self._lock:
-            best, tried, doing = self._best(), self._counts.total(), self._trying or self._stage
+            best, tried = self._best(), self._counts.total()
+            doing = [part for part in (self._writing, self._trying) if part] or [self._stage]
         found = str(best[1]) if best else "nothing faster yet"
-        return ", ".join(part for part in (f"{tried} tried", found, doing) if part)
+        return ", ".join(part for part in (f"{tried} tried", found, *doing) if part)
 
     def _render(self) -> Text:
         with self._lock:
             best, recent, counts = self._best(), list(self._recent), self._counts.copy()
-            stage, trying = self._stage, self._trying
+            stage, trying, writing = self._stage, self._trying, self._writing
         rows = [Text.assemble((_line(self.name) or "dvk", "bold"), "  ", (stage, "dim"))]
         rows.append(self._bar())
         found = (_best_line(*best), "bold cyan") if best else ("nothing faster yet", "dim")
@@ -208,6 +234,8 @@ class Live:
         for number, shown, faster, title in recent:
             style = "cyan" if faster else "dim"
             rows.append(Text.assemble((f"{number:>5}  ", "dim"), (f"{shown:<20}  ", style), title))
+        if writing:
+            rows.append(Text.assemble("    …  ", (f"{'asking':<20}  {writing}", "dim")))
         if trying:
             rows.append(Text.assemble("    …  ", (f"{'judging':<20}  {trying}", "dim")))
         for row in rows:

@@ -2,19 +2,22 @@
 
 A strategy is a function `strategy(problem) -> Generator[list[Candidate], list[Verdict], None]`. It
 yields a batch, receives the batch's verdicts in order (None for one that was not judged for want of
-time), and returns when it has nothing left to propose. It must be deterministic given the verdicts:
-a resumed run replays it from the recorded ones.
+time), and returns when it has nothing left to propose. When time is over it is sent its last verdicts, some of
+them None, and is then closed; a model may end it earlier (`dvk.backbone.brake.OutOfTime`), which it lets pass.
+
+It must be deterministic given the verdicts and the model's answers: a resumed run replays it from the recorded
+ones. It needs to know nothing of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dvk.backbone import Backbone
 from dvk.composer import Captured
 from dvk.config import Config
-from dvk.records import Backend, Candidate, Skill, Task, Verdict
+from dvk.records import Backend, Candidate, Skill, Task, Trace, Verdict
 
 Proposals = Generator[list[Candidate], list["Verdict | None"], None]
 
@@ -24,24 +27,33 @@ class Problem:
     """What a strategy is given."""
 
     task: Task
-    captured: Captured
+    captured: Captured | None
+    """None, where there is a backbone, for a module that cannot be captured: a general model reads its source."""
     backend: Backend
     skills: tuple[Skill, ...]
     """Retrieved for the task, best first."""
     config: Config
     backbone: Backbone | None = None
     """The language model, for strategies that ask one."""
+    keep: Callable[[Trace], None] = field(default=lambda trace: None, compare=False, repr=False)
+    """Takes each conversation with the model as it ends or is left, for the episode. The answers of a strategy that gives
+    none are kept too, as turns that stand alone."""
 
 
 Strategy = Callable[[Problem], Proposals]
 
 STRATEGIES = {
+    "auto": "dvk.search.auto:search",
     "composer": "dvk.search.composer:search",
     "random": "dvk.search.random_plans:search",
     "refine": "dvk.search.refine:search",
     "best_of_n": "dvk.search.best_of_n:search",
+    "evolve": "dvk.search.evolve:search",
+    "contrastive": "dvk.search.contrastive:search",
+    "judge": "dvk.search.judge:search",
+    "polca": "dvk.search.polca:search",
 }
-ASK_A_MODEL = frozenset({"refine", "best_of_n"})
+ASK_A_MODEL = frozenset({"refine", "best_of_n", "evolve", "contrastive", "judge", "polca"})
 """Strategies that need `Problem.backbone`."""
-AUTO = "composer"
-"""What `--strategy auto` means while no language model is asked for."""
+ASK_NONE = frozenset({"composer", "random"})
+"""Strategies that have no use for one; what is in neither set takes what it is given."""

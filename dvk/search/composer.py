@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dvk.composer import Plan, applicable, fuse, renderer, write
+from dvk.composer import CannotCompose, Plan, applicable, fuse, renderer, write
 from dvk.composer.compose import schedule_recipes
 from dvk.composer.recipes import RECIPES
 from dvk.records import Candidate, Verdict
@@ -23,10 +23,16 @@ BETTER = 1.005
 
 
 class Planner:
-    """Writes candidates for plans and remembers which skills stand behind a recipe."""
+    """Writes candidates for plans and remembers which skills stand behind a recipe.
+
+    Raises:
+        CannotCompose: there is no graph.
+    """
 
     def __init__(self, problem: Problem):
-        self.problem = problem
+        if problem.captured is None:
+            raise CannotCompose("there is no operator graph")
+        self.problem, self.captured = problem, problem.captured
         self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend)
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
@@ -34,8 +40,8 @@ class Planner:
     def candidate(self, plan: Plan, title: str) -> Candidate:
         """The drop-in that executes `plan`, with the skills whose recipes it uses."""
         problem = self.problem
-        composition = fuse(problem.task, problem.captured, plan.recipes)
-        made = write(problem.task, problem.captured, composition, plan, problem.backend, title=title)
+        composition = fuse(problem.task, self.captured, plan.recipes)
+        made = write(problem.task, self.captured, composition, plan, problem.backend, title=title)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
             used |= schedule_recipes(kernel, made.schedule[kernel.name], problem.backend)
@@ -80,7 +86,7 @@ def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
     """Coordinate descent over the kernels' schedules."""
     problem = planner.problem
     render = renderer(problem.backend)
-    kernels = fuse(problem.task, problem.captured, plan.recipes).ordered
+    kernels = fuse(problem.task, planner.captured, plan.recipes).ordered
     for kernel in sorted(kernels, key=lambda k: -k.num_bytes):
         current = plan.schedules.get(kernel.name) or render.default_schedule(kernel)
         options = [o for o in render.schedules(kernel) if o != current]

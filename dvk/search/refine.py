@@ -8,11 +8,15 @@ not proposed before, as the second one does when sampling is greedy, or when tim
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from dvk.agents import Subject, dialects
 from dvk.agents.play import Play, order
 from dvk.agents.rollout import converse
+from dvk.backbone import Backbone
+from dvk.config import Config
 from dvk.errors import UsageError
+from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
 
 
@@ -37,22 +41,42 @@ def rounds(problem: Problem, num_turns: int) -> Proposals:
     subject = Subject(problem.task, problem.captured, problem.backend)
     offered = problem.skills[: config.agents.num_candidates]
     seen: set[str] = set()
-    number, fresh = 0, True
+    number = 0
+    fresh: bool | None = True
     while fresh:
-        fresh = False
         play = Play(number, subject, offered, dialect, config, proposer=backbone.name, step=number)
-        asked_before: Counter[str] = Counter()
-        while not play.done:
-            ready = sorted(play.ready, key=lambda talk: order(talk.key))[: rollout.batch]
-            pairs = [(play, talk) for talk in ready]
-            made = [(talk, candidate) for _, talk, candidate in converse(pairs, backbone, dialect, config, number, asked_before)]
-            if not made:
-                continue
-            fresh = fresh or any(candidate.id not in seen for _, candidate in made)
-            seen.update(candidate.id for _, candidate in made)
-            verdicts = yield [candidate for _, candidate in made]
-            for (talk, _), verdict in zip(made, verdicts, strict=True):
-                if verdict is None:  # time is over
-                    return
-                play.judged(talk, verdict)
+        try:
+            fresh = yield from one_round(play, backbone, dialect, config, seen)
+        finally:  # time may be over in the middle: what was said so far stays
+            for trace in play.episode().traces:
+                if trace.turns:
+                    problem.keep(trace)
+        if fresh is None:
+            return
         number += 1
+
+
+def one_round(
+    play: Play, backbone: Backbone, dialect: dialects.Dialect, config: Config, seen: set[str]
+) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
+    """Play to the end; whether something new was proposed, None when time is over.
+
+    Args:
+        seen: ids of candidates proposed before, which is added to.
+    """
+    fresh = False
+    asked_before: Counter[str] = Counter()
+    while not play.done:
+        ready = sorted(play.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
+        pairs = [(play, talk) for talk in ready]
+        made = [(talk, candidate) for _, talk, candidate in converse(pairs, backbone, dialect, config, play.step, asked_before)]
+        if not made:
+            continue
+        fresh = fresh or any(candidate.id not in seen for _, candidate in made)
+        seen.update(candidate.id for _, candidate in made)
+        verdicts = yield [candidate for _, candidate in made]
+        for (talk, _), verdict in zip(made, verdicts, strict=True):
+            if verdict is None:
+                return None
+            play.judged(talk, verdict)
+    return fresh

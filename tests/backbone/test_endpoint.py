@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from tests.backbone.serving import Server, serving
 from tests.backbone.test_scripted import CALL, asking, script
+from tests.cli.test_optimize import dvk
+from tests.cli.test_optimize_model import QUICK, write
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +172,19 @@ def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_n
     assert client.usage.completion_tokens == sum(len(a.tokens.completion) for a in ours if a.tokens)
     warm = Sampling(temperature=1.0, max_tokens=12, seed=4)
     assert len({a.text for a in client.generate(asking("k0") * 3, warm)}) > 1
+
+
+@pytest.mark.slow
+def test_an_optimize_run_with_transformers_serve(transformers_serve: str, nano_folder: Path, tmp_path: Path) -> None:
+    """A tiny model behind `transformers serve` writes nonsense, which is data; the run ends honestly and says what it cost."""
+    write(tmp_path)
+    settings = (f"backbone.endpoint_url={transformers_serve}", "backbone.concurrency=2", "backbone.prompt_usd=1",
+                "backbone.completion_usd=2", "rollout.policy_tokens=16", "rollout.selection_tokens=16", "agents.num_candidates=2")
+    done = dvk("chain.py", "--out", "run", "--json", "--strategy", "best_of_n", "--backbone", f"endpoint:{nano_folder}",
+               *QUICK, *(word for setting in settings for word in ("--set", setting)), cwd=tmp_path, exits=1)
+    summary = json.loads(done.stdout)
+    assert summary["status"] == "no_speedup" and "answers could be read" in summary["reason"]
+    cost = summary["cost"]
+    assert cost["answers"] == cost["malformed"] > 0 and cost["prompt_tokens"] > 0 and cost["completion_tokens"] > 0
+    assert cost["usd"] == pytest.approx((cost["prompt_tokens"] + 2 * cost["completion_tokens"]) / 1e6) and cost["model_s"] > 0
+    assert "US dollars" in (tmp_path / "run" / "report.md").read_text()

@@ -232,6 +232,37 @@ def test_plain_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(line.endswith("0 tried, nothing faster yet, compiling torch.compile") for line in lines)
 
 
+def test_what_was_judged_before_is_counted_in_silence() -> None:
+    out = io.StringIO()
+    with Live(60, file=out) as live:
+        live.resumed([judged(1, 2.0), judged(2, None)])
+        assert live.best is not None and live.best.value == 2.0 and out.getvalue() == ""
+        live.judged(judged(3, 1.5))
+        assert out.getvalue() == "", "not better than what was there"
+        live.judged(judged(4, 3.0))
+    assert len(out.getvalue().splitlines()) == 1
+
+
+def test_it_says_who_is_proposing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvk.pipelines.live.HEARTBEAT_S", 0.2)
+    out = io.StringIO()
+    with Live(60, file=out, several=True) as live:
+        live.stage("searching")
+        live.asking("nano", 4)
+        live.trying("idea 1", "composer")
+        while "idea 1" not in out.getvalue():
+            time.sleep(0.01)
+        live.judged(judged(1, 2.0))
+        live.asking("nano", 0)
+        while "searching" not in out.getvalue():
+            time.sleep(0.01)
+        live.note("no operator graph")
+    lines = [line.split("s  ", 1)[1] for line in out.getvalue().splitlines()]
+    assert lines[0] == "0 tried, nothing faster yet, nano writes 4 answers, composer: idea 1"
+    assert "2.00× [1.94, 2.06]  composer: idea 1" in lines and "1 tried, 2.00× [1.94, 2.06], searching" in lines
+    assert lines[-1] == "no operator graph"
+
+
 def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with Live(60, quiet=True) as live:
         live.judged(judged(1, 2.0))

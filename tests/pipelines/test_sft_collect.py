@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from dvk.agents import dialects
+from dvk.backbone import Completion
 from dvk.config import Config
 from dvk.errors import UsageError
+from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
 from dvk.pipelines.sft.stages import Request, sft
 
-CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2}})
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0}})
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def test_renderings_are_conversations_with_their_code(collected: tuple[Path, dic
     found = list(read(folder / "collect" / "renderings" / "cpp_00000.jsonl"))
     assert told["tasks"] == 3 and len(found) == told["examples"] >= 6
     for example in found:
-        assert example.code == example.messages[-1]["content"] and "def run(" in example.code
+        assert example.code == example.messages[-1]["content"] and "return " in example.code
         assert not example.verified and example.speedup is None, "they were not executed"
         assert example.messages[0]["content"].startswith("cpp ")
     assert {e.kind for e in found} == {"policy", "policy_with_skills"}
@@ -62,12 +65,24 @@ def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) ->
 
 def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
-    told = sft(Request(("diversify",), out=folder, resume=True), CONFIG)
-    assert told["diversify"]
+    told = sft(Request(("filter", "diversify"), out=folder, resume=True), CONFIG)
+    assert told["filter"]["kept"] and told["diversify"]["num_rows"] == told["filter"]["kept"]
     given = {e.id for path in (folder / "collect").rglob("*.jsonl") if path.name != "blocks.jsonl" for e in read(path)}
     kept = {e.id for e in read(folder / "diversify" / "kept.jsonl")}
-    left_out = {json.loads(line)["id"] for line in (folder / "diversify" / "rejected.jsonl").read_text().splitlines()}
+    left_out = {json.loads(line)["id"] for stage in ("filter", "diversify")
+                for line in (folder / stage / "rejected.jsonl").read_text().splitlines()}
     assert kept and kept | left_out == given and not kept & left_out
+
+
+def test_a_choice_of_nothing_is_kept_and_read_back(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = collected
+    found = [e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind == "selection"]
+    none = [e.model_copy(update={"chosen": (), "speedup": 0.5, "lo": None,
+                                 "messages": (*e.messages[:-1], {"role": "assistant", "content": "select none"})}) for e in found]
+    assert none and [filter.reason(e, CONFIG.diversity) for e in none] == [None] * len(none)
+    answer = Completion(text=none[0].answer(), finish="stop")
+    assert dialects.get("compact").read_selection(answer, none[0].skills, CONFIG.agents) == []
+    assert dialects.get("compact").write_selection(none[0].skills, {}, "") == none[0].answer()
 
 
 def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable
+from dvk.pipelines.sft.quality import Quality
+from dvk.pipelines.sft.stages import best as improving
 from dvk.pipelines.sft.tokens import Rendering
 from dvk.runs import RunFolder
 
@@ -113,3 +115,40 @@ def test_what_cannot_be_fitted_says_so(tmp_path: Path) -> None:
         fit(run, lambda: iter(()), "nano-from-zero", config)
     with opened(tmp_path / "b", config) as run, pytest.raises(UsageError, match="cannot be trained"):
         fit(run, examples, "scripted", config)
+
+
+def test_best_steps_are_the_improving_ones() -> None:
+    def row(number: int, **fields: Any) -> Example:
+        said = ({"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"})
+        return Example.new(kind="policy", messages=said, task=ExampleTask(id="t"), origin="test", verified=True, **fields)
+
+    parent = row(0, speedup=1.0, round_speedups=(1.0,))
+    better, best, worse = (row(n, speedup=s, parent=parent.id, round_speedups=(1.0, s)) for n, s in ((1, 1.3), (2, 1.6), (3, 0.9)))
+    repaired = row(4, speedup=1.2, round_speedups=(None, 1.2))
+    given = [parent, better, best, worse, repaired, row(5)]
+    assert [e.id for e in improving(lambda: iter(given))()] == [best.id]
+    with pytest.raises(UsageError, match="no example improves"):
+        improving(lambda: iter([parent, repaired]))
+
+
+def test_quality_that_cannot_be_measured_is_said_once(tmp_path: Path) -> None:
+    config = settings(quality_tasks=4)
+    with opened(tmp_path / "run", config) as run, Quality(run, config, ()) as quality:
+        for step in (10, 20):
+            quality.begin(step, tmp_path)
+        (row,) = quality.ready(wait=True)
+        assert row["step"] == 10 and "executed" in row["quality_skipped"] and quality.ready(wait=True) == []
+
+
+@pytest.mark.slow
+def test_checkpoints_are_measured_beside_the_training(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A model that writes nonsense is right on no task; a process that has no checkpoint says so."""
+    config = settings(quality_tasks=1)
+    with opened(tmp_path / "run", config) as run, Quality(run, config, ("cpp",)) as quality:
+        quality.begin(10, Path(fitted[1]["checkpoint"]))
+        quality.begin(20, Path(fitted[1]["checkpoint"]))
+        first, second = sorted(quality.ready(wait=True), key=lambda row: row["step"])
+        assert (first["quality_correct"], first["quality_tasks"]) == (0.0, 1) and "still being measured" in second["quality_skipped"]
+        quality.begin(30, tmp_path / "missing")
+        (row,) = quality.ready(wait=True)
+        assert row["step"] == 30 and "missing" in row["quality_skipped"]

@@ -7,13 +7,14 @@ wrote it: counts, unknown names and duplicates are looked at by `selection` and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dvk import registry
+from dvk.agents.briefs import Advice, Brief
 from dvk.agents.showing import Subject
 from dvk.backbone import Completion, Conversation
 from dvk.config import Agents
-from dvk.records import Candidate, Role, Skill, Timing, Trace, Verdict
+from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 
 DIALECTS = {
     "chat": "dvk.agents.dialects.chat:Chat",
@@ -58,6 +59,29 @@ class Dialect(Protocol):
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
         """The answer that proposes `skills`."""
+
+
+@runtime_checkable
+class Prose(Dialect, Protocol):
+    """A dialect whose models can be told and asked in words: versions side by side, a review, a running summary."""
+
+    def revise(self, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+        """Ask for another candidate in the light of earlier ones; read by `read_policy`."""
+
+    def advise(self, subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents) -> Conversation:
+        """Ask for exactly one change of a judged version, other than those `tried`: a repair, or if it is right a speed-up."""
+
+    def read_advice(self, answer: Completion) -> Advice:
+        """The one change."""
+
+    def digest(self, subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int, settings: Agents) -> Conversation:
+        """Ask for the running summary `before` to be brought up to date with `turns`, in about `num_tokens` tokens."""
+
+    def read_digest(self, answer: Completion, num_tokens: int) -> str:
+        """The summary."""
+
+    def idea(self, answer: Completion) -> str:
+        """What a candidate's answer says it does differently, on one line; empty where it says nothing. Raises nothing."""
 
 
 def get(name: str) -> Dialect:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, reading, showing, tools
+from dvk.agents.briefs import Advice, Brief
+from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
 from dvk.agents.showing import SEPARATOR, Subject
 from dvk.agents.turns import speedup
@@ -74,8 +76,6 @@ The judge's findings on your last version:
 
 {wish} Answer with the whole improved file, again in one fenced block ```python that defines `ModelNew`."""
 
-_NOTHING_READ = "Nothing could be read from your answer: {why}."
-
 
 class Chat:
     """See the module."""
@@ -119,7 +119,7 @@ class Chat:
 
     def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
         if verdict is None:
-            found = _NOTHING_READ.format(why=malformed or "it is empty")
+            found = searching.NOTHING_READ.format(why=malformed or "it is empty")
             return _AGAIN.format(found=showing.cut(found, settings.feedback_tokens), wish="Give the code.")
         wish = "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
         return _AGAIN.format(found=feedback.words(verdict, settings.feedback_tokens, best), wish=wish)
@@ -131,7 +131,7 @@ class Chat:
         given = showing.bodies(skills, settings.summary_tokens // 4) if skills else "None."
         fixed = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
         left = settings.summary_tokens - len(fixed) // showing.CHARS_PER_TOKEN
-        told = [_attempt(number, turn, settings) for number, turn in enumerate(trace.turns, 1)]
+        told = [searching.attempt(f"### Version {number}", turn, settings) for number, turn in enumerate(trace.turns, 1)]
         played = SEPARATOR.join(showing.fit(told, max(left, settings.summary_tokens // 4)))
         speeds = [speedup(turn) for turn in trace.turns]
         fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
@@ -152,22 +152,32 @@ class Chat:
         items = [{"name": s.name, "description": s.description, "scope": s.scope, "tags": list(s.tags), "content": s.body} for s in skills]
         return _call(tools.UPDATE, think=think, new_skills=items)
 
+    # ------------------------------------------------------------ searching
+
+    def revise(self, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+        return searching.revise(self.policy(subject, skills, settings), brief, settings)
+
+    def advise(self, subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents) -> Conversation:
+        return searching.advise(subject, turn, tried, settings)
+
+    def read_advice(self, answer: Completion) -> Advice:
+        return searching.read_advice(answer)
+
+    def digest(self, subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int, settings: Agents) -> Conversation:
+        return searching.digest(subject, before, turns, num_tokens, settings)
+
+    def read_digest(self, answer: Completion, num_tokens: int) -> str:
+        return searching.read_digest(answer, num_tokens)
+
+    def idea(self, answer: Completion) -> str:
+        return searching.idea(answer.text)
+
 
 def _call(tool: str, **arguments: Any) -> str:
     """A tool call in Qwen's XML form, values that are not text as JSON."""
     values = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in arguments.items()}
     parameters = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
     return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
-
-
-def _attempt(number: int, turn: Turn, settings: Agents) -> str:
-    """One version with what was found, as the summary is told."""
-    if turn.verdict is not None:
-        found = feedback.words(turn.verdict, settings.feedback_tokens)
-    else:
-        found = _NOTHING_READ.format(why=turn.malformed or "it is empty")
-    source = f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else showing.cut(turn.completion.strip(), 500)
-    return f"### Version {number}\n\n{source}\n\nThe judge: {found}"
 
 
 def _conversation(system: str | None, user: str, *schemas: Mapping[str, Any]) -> Conversation:

@@ -5,7 +5,7 @@ phrases     the many ways to say the same, some of which training never sees
 lessons     a captured task → conversations and their right answers
 """
 
-from dvk.agents.teacher.advice import Advice, follow, given, say
+from dvk.agents.teacher.advice import Advice, follow, given, say, understood
 from dvk.agents.teacher.lessons import Lesson, lessons
 
-__all__ = ["Advice", "Lesson", "follow", "given", "lessons", "say"]
+__all__ = ["Advice", "Lesson", "follow", "given", "lessons", "say", "understood"]

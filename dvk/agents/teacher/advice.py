@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +83,32 @@ def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
     else:
         do = ", ".join(phrases.pick(phrases.ALGORITHMS[word], rng, unseen=unseen) for word in _words(advice.algorithm))
     do = " ".join([do, *(phrases.pick(phrases.NUMBERS, rng, unseen=unseen).format(*item) for item in advice.numbers.items())])
-    return Note(name_of(advice), rng.choice((", ", " and ", " with ")).join(when) or "always", do)
+    return Note(name_of(advice), rng.choice(phrases.JOINS).join(when) or phrases.ALWAYS, do)
+
+
+def understood(note: Note) -> Advice | None:
+    """What a note says, if it says it in phrases; None where some part of it is none that is known."""
+    condition = _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
+    words, numbers = note.do, {}
+    while (found := re.search(r"(?: and| with)? ([a-z]+)(?: |=)(\d+)$", words)) is not None:
+        numbers[found[1]] = int(found[2])
+        words = words[: found.start()]
+    plan, algorithm = _parts(words, phrases.PLANS, ()), _parts(words, phrases.ALGORITHMS, (", ",))
+    if condition is None or not (plan or algorithm) or len({key for key, _ in condition}) < len(condition):
+        return None
+    return Advice(dict(condition), "" if plan else " ".join(algorithm or ()), dict(reversed(numbers.items())), plan[0] if plan else "")
+
+
+def _parts(text: str, known: Mapping[Any, Sequence[str]], joins: Sequence[str]) -> list[Any] | None:
+    """The keys whose phrases, joined, are the text; None where it is none of them. Phrases may hold joining words themselves."""
+    for key, ways in known.items():
+        for way in ways:
+            if text == way:
+                return [key]
+            for join in joins:
+                if text.startswith(way + join) and (rest := _parts(text[len(way) + len(join) :], known, joins)) is not None:
+                    return [key, *rest]
+    return None
 
 
 def name_of(advice: Advice) -> str:
@@ -101,7 +127,7 @@ def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> P
     names, changed = shapes[0], False
     for advice in advices:
         if advice.structure and (other := _structure(captured, advice.structure, shapes, backend)) is not None:
-            names, changed = other, True
+            names, changed = other, other != shapes[0]
             break
     base = full(captured, Plan(names), backend)
     facts = compact.facts(captured, base, backend)
@@ -124,7 +150,7 @@ def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> P
 
 
 def _structure(captured: Captured, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
-    for names in shapes[1:]:
+    for names in shapes:
         if wanted in compact.described(captured, Plan(names), backend).tags:
             return names
     return None

@@ -39,6 +39,12 @@ PLANS: Mapping[str, Sequence[str]] = {
     "left to torch": ("leave everything to torch", "no kernel of your own", "let torch do it", "do not write a kernel"),
     "epilogue separate": ("write the epilogue to memory of its own", "a separate result for the epilogue", "not in place",
                           "epilogue out of place"),
+    "epilogue in place": ("the epilogue in place", "write over the result of the call", "epilogue into the same memory",
+                          "reuse the call's result for the epilogue"),
+    "batch norm folded": ("fold the batch norm into the weights", "batch norm folded into the layer before", "no batch norm of its own",
+                          "merge the batch norm with the weights"),
+    "linear and sum collapsed": ("collapse linear and sum", "one dot product with summed weights", "sum the weights first",
+                                 "linear and sum as one"),
     "channels last": ("channels last", "channels-last layout for the convolution", "put channels last", "use channels last"),
     "graph replay": ("replay a CUDA graph", "capture the launches in a graph", "graph replay", "one graph launch"),
     "reductions left to torch": ("leave reductions to torch", "fuse only what is pointwise", "torch reduces", "reductions by torch"),
@@ -62,6 +68,10 @@ CONDITIONS: Mapping[tuple[str, str], Sequence[str]] = {
                                "medium amounts of data"),
     ("elements", "large"): ("large tensors", "millions of elements", "from 4194304 elements", "much data"),
 }  # fmt: skip
+
+JOINS = (", ", " and ", " with ")
+"""Between the parts of a condition."""
+ALWAYS = "always"
 
 NUMBERS = ("{0} {1}", "with {0} {1}", "{0}={1}", "and {0} {1}")
 

@@ -31,7 +31,7 @@ NUM_OFFERED = 12
 """Notes that a selection chooses from."""
 SLIPS: Sequence[tuple[str, str]] = (
     (" + ", " - "), (" * ", " + "), ("tl.maximum", "tl.minimum"), ("tl.sum", "tl.max"), ("tl.exp", "tl.log"), (" < ", " <= "),
-    ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("v1", "v0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
+    ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("e1", "e0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
 )  # fmt: skip
 """Mistakes that small models make, one of which a broken attempt has: operators, names and sizes taken for others."""
 
@@ -61,6 +61,8 @@ class Taught:
     turn: Turn | None = None
     """Whose verdict gives the example its speedup."""
     rounds: tuple[float | None, ...] = ()
+    improves: str = ""
+    """The text of the turn before, which the answer is faster than."""
 
 
 def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
@@ -117,7 +119,8 @@ def teach(subject: Subject, played: Sequence[tuple[Attempt, Turn]], rng: random.
     for attempt, turn in played:
         if attempt is not best and speedup(turn) * WORTH < speedup(fastest):
             asked = _asked(dialect, subject, (), (turn,), settings, best)
-            found.append(Taught("policy", asked, code=best.text, turn=fastest, rounds=(speedup(turn) or None, speedup(fastest))))
+            found.append(Taught("policy", asked, code=best.text, turn=fastest, rounds=(speedup(turn) or None, speedup(fastest)),
+                                improves=attempt.text))
     found.append(_selection(subject, right, usual, rng, dialect, settings, fastest))
     first = played[0][1]
     if best.skill is not None and usual and speedup(fastest) > WORTH * usual:

@@ -5,6 +5,7 @@
     graph.py     the reference's operators, bytes  markup.py    elements that escape
     code.py      source text, coloured             chart.py     the search as SVG
     units.py     numbers for people                markdown.py  the same for terminals
+    spending.py  who proposed, what it cost
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.
 """
@@ -38,9 +39,9 @@ def write(
 
     Args:
         run: an open run; its run.json gives the settings and versions.
-        episode: one `policy` trace with a turn a judged candidate.
-        summary: the object that `dvk optimize --json` prints; optional `profile` (rows of name, share in 0–1, ms) and
-            `groups` (one line a kernel).
+        episode: `policy` traces with a turn a judged candidate; other turns and traces are not shown.
+        summary: the object that `dvk optimize --json` prints; optional `profile` (rows of name, share in 0–1, ms),
+            `groups` (one line a kernel), `proposers` and `cost`.
         best_source: text of best.py, None when nothing was faster.
         graph: the captured reference, None when capture failed.
         skills: the skills that candidates name, by name.

@@ -58,15 +58,25 @@ class Attempt:
         return self.candidate.recipes if self.candidate else ()
 
     @property
+    def proposer(self) -> str:
+        """Who wrote it."""
+        return self.candidate.proposer if self.candidate else ""
+
+    @property
     def source(self) -> str:
         """The candidate's whole text."""
         return self.candidate.source if self.candidate else ""
 
 
 def gather(episode: Episode) -> list[Attempt]:
-    """The judged turns of the policy's traces."""
+    """The judged turns of the policy's traces; what several conversations came to was judged once and is one attempt."""
     turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
-    judged = sorted((turn for turn in turns if turn.verdict), key=lambda turn: turn.elapsed_s)
+    found: dict[str, Turn] = {}
+    for number, turn in enumerate(turns):
+        if turn.verdict:
+            same = turn.candidate.id if turn.candidate and turn.verdict.tier != "claim" else str(number)
+            found.setdefault(same, turn)
+    judged = sorted(found.values(), key=lambda turn: turn.elapsed_s)
     return [_attempt(number, turn, turn.verdict) for number, turn in enumerate(judged, start=1) if turn.verdict]
 
 

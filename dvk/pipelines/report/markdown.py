@@ -31,7 +31,7 @@ def render(story: Story) -> str:
         *map(line, [*story.numbers, *story.lead]),
         _arms(story),
         "\n".join(f"- {term}: {line(text)}" for term, text in story.measured),
-        *_slow(story), *_tried(story), *_won(story), *_search(story), *_code(story), *_reproduce(story),
+        *_slow(story), *_tried(story), *_won(story), *_search(story), *_cost(story), *_code(story), *_reproduce(story),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -93,9 +93,10 @@ def _tried(story: Story) -> list[str]:
         title = attempt.title + (" → best.py" if attempt is story.winner else "")
         schedule = "; ".join(f"{kernel} {text}".strip() for kernel, text in attempt.schedule)
         outcome = attempt.outcome + (f": {attempt.reason}" if attempt.reason else "")
-        rows.append([str(attempt.number), show_s(attempt.seconds), str(attempt.speedup or "–"), title, outcome,
+        by = [attempt.proposer] if story.several else []
+        rows.append([str(attempt.number), show_s(attempt.seconds), str(attempt.speedup or "–"), title, *by, outcome,
                      ", ".join(attempt.recipes), schedule])
-    head = ["#", "after", "speedup", "candidate", "verdict", "recipes", "schedule"]
+    head = ["#", "after", "speedup", "candidate", *(["by"] if story.several else []), "verdict", "recipes", "schedule"]
     return ["## What was tried", story.tally, table(head, rows, frozenset({0, 1, 2}))]
 
 
@@ -120,6 +121,16 @@ def _search(story: Story) -> list[str]:
     highest = steps[-1][1]
     bars = [f"{show_s(s):>12}  {show_ratio(v):>8}  {'█' * max(1, round(BAR * v / highest))}" for s, v in steps]
     return ["## The search", "Best so far, over eager, each time it rose:", fence("\n".join(bars))]
+
+
+def _cost(story: Story) -> list[str]:
+    if not story.cost:
+        return []
+    parts = ["## What it cost", "\n".join(f"- {term}: {line(text)}" for term, text in story.cost)]
+    if story.proposers:
+        rows = [[p.name + (" → best.py" if p.won else ""), p.candidates, p.correct, p.best, p.judged] for p in story.proposers]
+        parts.append(table(["proposer", "candidates", "correct", "best in search", "judging"], rows, frozenset({1, 2, 3, 4})))
+    return parts
 
 
 def _code(story: Story) -> list[str]:

@@ -20,7 +20,7 @@ LONG = 24
 
 def render(story: Story) -> str:
     """The whole document."""
-    sections = [_slow(story), _tried(story), _won(story), _search(story), _code(story), _reproduce(story)]
+    sections = [_slow(story), _tried(story), _won(story), _search(story), _cost(story), _code(story), _reproduce(story)]
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -106,17 +106,18 @@ def _tried(story: Story) -> Markup:
     if not story.attempts:
         return el("section", heading, el("p", "No candidate was judged."))
     head = _head("# ", "After ", "Candidate", "Schedule", "Verdict", "Speedup ")
-    rows = [_attempt_row(attempt, attempt is story.winner) for attempt in story.attempts]
+    rows = [_attempt_row(attempt, attempt is story.winner, story.several) for attempt in story.attempts]
     return el("section", heading, el("p", story.tally), _table(head, rows, "Every judged candidate"))
 
 
-def _attempt_row(attempt: Attempt, won: bool) -> Markup:
+def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:
     schedule = [el("div", f"{kernel} {text}".strip()) for kernel, text in attempt.schedule]
     return el(
         "tr",
         el("td", attempt.number, class_="num"),
         el("td", show_s(attempt.seconds), class_="num"),
-        el("th", attempt.title, el("small", ", ".join(attempt.recipes)) if attempt.recipes else None,
+        el("th", attempt.title, el("small", f"by {attempt.proposer}") if several else None,
+           el("small", ", ".join(attempt.recipes)) if attempt.recipes else None,
            el("small", "became best.py") if won else None, scope="row", class_="cut"),
         el("td", el("code", schedule) if schedule else None, class_="cut" if schedule else None),
         el("td", el("span", attempt.outcome, class_=None if attempt.ok else "wrong"),
@@ -152,6 +153,23 @@ def _search(story: Story) -> Markup | None:
     figure = el("figure", el("div", drawing, class_="scroll", **_region("Chart of the search")),
                 el("figcaption", chart.caption(story.attempts)))
     return el("section", el("h2", "The search"), figure)
+
+
+def _cost(story: Story) -> Markup | None:
+    if not story.cost:
+        return None
+    parts = [_facts(story.cost)]
+    if story.proposers:
+        rows = [
+            el("tr",
+               el("th", row.name, el("small", "found best.py") if row.won else None, scope="row", class_="cut"),
+               *(el("td", text, class_="num") for text in (row.candidates, row.correct, row.best, row.judged)),
+               class_="won" if row.won else None)
+            for row in story.proposers
+        ]
+        head = _head("Proposer", "Candidates ", "Correct ", "Best in search ", "Judging ")
+        parts.append(_table(head, rows, "Candidates by proposer"))
+    return el("section", el("h2", "What it cost"), parts)
 
 
 def _code(story: Story) -> Markup:

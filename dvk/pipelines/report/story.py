@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dvk.pipelines.report import spending
 from dvk.pipelines.report.attempts import Attempt, fastest, gather
 from dvk.pipelines.report.code import without_original
 from dvk.pipelines.report.graph import Operator, least_bytes, operators
@@ -66,6 +67,9 @@ class Story:
     """(name, description) of those behind the winner."""
     groups: list[str]
     """What was fused, a line a kernel."""
+    proposers: list[spending.Proposer]
+    cost: list[tuple[str, str]]
+    """(what, how much); empty when it was not recorded."""
 
     compile_speedup: float | None
     """torch.compile over eager."""
@@ -76,6 +80,11 @@ class Story:
     command_line: str
     manifest: dict[str, Any]
     """run.json, or empty."""
+
+    @property
+    def several(self) -> bool:
+        """More than one proposed, so each attempt says whose it is."""
+        return len(self.proposers) > 1
 
 
 def tell(
@@ -111,6 +120,8 @@ def tell(
         why=_why(winner, attempts, listed, groups),
         skills=[(name, skills[name].description if name in skills else "no longer in the library") for name in names],
         groups=groups,
+        proposers=spending.proposers(summary),
+        cost=spending.cost(summary),
         compile_speedup=_compile_speedup(summary),
         generated=None if best_source is None else without_original(best_source, task.source)[0],
         usage=_usage(task) if best_source is not None else "",
@@ -143,7 +154,7 @@ def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], show
     tried += f"; {right} agreed with the reference everywhere." if count else "."
     reason = [str(summary["reason"])] if summary.get("reason") else []
     if status == "faster":
-        return [*reason, tried]
+        return [*reason, *spending.credit(summary), tried]
     if status != "no_speedup":
         return [*(reason or ["No reason was recorded."]), tried]
     if shown:

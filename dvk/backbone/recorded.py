@@ -1,0 +1,157 @@
+"""A backbone whose answers are written down as they come, and read back when the run goes on.
+
+A call is known by who was asked what: equal conversations under equal sampling get the answers recorded for them, each
+record once, in order. Who asks the same after a kill is told the same, at no cost, and needs to know nothing of it; who asks
+something else asks the model. `usage` counts recorded calls like fresh ones: it is what the whole run took.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pydantic import Field
+
+from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, Usage
+from dvk.backbone.brake import Brake, OutOfTime
+from dvk.records import Record, content_hash
+from dvk.runs import RunFolder
+
+FILE = "answers.jsonl"
+CLOSE_S = 10.0
+"""A model that writes here is let come to its next step before anything else begins."""
+
+
+class Call(Record):
+    """One call of `generate`, answered."""
+
+    id: str = Field(description="Content hash of who was asked what: name, conversations, sampling.")
+    conversations: tuple[Conversation, ...] = Field(description="What the model was shown.")
+    sampling: Sampling = Field(description="How the answers were drawn.")
+    completions: tuple[Completion, ...] = Field(description="The answers, in the order of the conversations.")
+    prompt_tokens: int = Field(description="Tokens read.")
+    completion_tokens: int = Field(description="Tokens written.")
+    seconds: float = Field(description="Wall clock of the call, without what it was held; requests inside it overlap.")
+    cost_usd: float | None = Field(None, description="What it cost; null where no price is known.")
+    elapsed_s: float = Field(0.0, description="Seconds since the search began when the answers came.")
+
+
+class Recorded:
+    """`backbone`, with its calls in `run`.
+
+    Args:
+        backbone: what is asked where nothing is recorded.
+        run: an open run; its `answers.jsonl` is read and added to.
+
+    Attributes:
+        calls: all answered calls, the recorded ones of an earlier process included, oldest first.
+        left: seconds left, asked before and during every fresh call.
+        clock: seconds since the search began.
+        on_ask: called with the number of conversations before a fresh call, and with 0 after it.
+    """
+
+    def __init__(self, backbone: Backbone, run: RunFolder):
+        self.backbone, self.run = backbone, run
+        self.name: str = backbone.name
+        self.dialect: Dialect = backbone.dialect
+        self.usage = Usage(cost_usd=None if backbone.usage.cost_usd is None else 0.0)
+        self.hosted = bool(getattr(backbone, "hosted", False))
+        """Another process writes: one that is waited for, and may be left waiting."""
+        self.elsewhere = bool(getattr(backbone, "elsewhere", False))
+        """Another machine writes: it takes nothing from what is timed here."""
+        self.calls = [Call.model_validate(row) for row in run.read(FILE)]
+        self.left: Callable[[], float] = lambda: float("inf")
+        self.clock: Callable[[], float] = lambda: 0.0
+        self.on_ask: Callable[[int], None] = lambda number: None
+        self._known: dict[str, deque[Call]] = {}
+        for call in self.calls:
+            self._known.setdefault(call.id, deque()).append(call)
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._closed = False
+        self.brake: Brake | None = None
+        """Of a model that writes in this process, a few tokens at a time."""
+        if hasattr(backbone, "pulse"):
+            self.brake = Brake(lambda: self._closed or self.left() <= 0)
+            backbone.pulse = self.brake.check
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """As recorded, else as `backbone` answers now.
+
+        Raises:
+            OutOfTime: nothing is recorded and no time is left, or it ends while the model writes.
+            DvkError: see `Backbone`.
+        """
+        if not conversations:
+            return []
+        asked = content_hash(self.name, *(c.model_dump_json() for c in conversations), sampling.model_dump_json())
+        with self._lock:
+            known = self._known.get(asked)
+            call = known.popleft() if known else None
+        if call is None:
+            call = self._fresh(asked, tuple(conversations), sampling)
+        elif catch_up := getattr(self.backbone, "catch_up", None):
+            catch_up(conversations, sampling)
+        self.usage.add(call.prompt_tokens, call.completion_tokens, call.seconds, call.cost_usd)
+        return list(call.completions)
+
+    def close(self) -> None:
+        """What comes now comes too late to be recorded; a model that writes in this process is stopped."""
+        with self._lock:
+            self._closed = True
+        if self.brake is not None and self._writing.acquire(timeout=CLOSE_S):
+            self._writing.release()
+
+    def _fresh(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> Call:
+        if self.left() <= 0:
+            raise OutOfTime
+        if self.brake is not None:
+            self.brake.check()
+        self.on_ask(len(conversations))
+        began, held = time.perf_counter(), self._held_s()
+        try:
+            if not self.hosted:
+                with self._writing:
+                    return self._call(asked, conversations, sampling)
+            answer: queue.SimpleQueue[Call | BaseException] = queue.SimpleQueue()
+
+            def wait() -> None:
+                try:
+                    answer.put(self._call(asked, conversations, sampling))
+                except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+                    answer.put(error)
+
+            threading.Thread(target=wait, name="asking", daemon=True).start()
+            try:
+                result = answer.get(timeout=min(max(self.left(), 0.0), threading.TIMEOUT_MAX))
+            except queue.Empty:
+                raise OutOfTime from None
+            if isinstance(result, BaseException):
+                raise result
+            return result
+        except OutOfTime:  # nothing came of it, and it took its time all the same
+            self.usage.add(seconds=time.perf_counter() - began - (self._held_s() - held))
+            raise
+        finally:
+            self.on_ask(0)
+
+    def _held_s(self) -> float:
+        return self.brake.held_s if self.brake is not None else 0.0
+
+    def _call(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> Call:
+        usage, began, held = self.backbone.usage, time.perf_counter(), self._held_s()
+        before = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
+        completions = tuple(self.backbone.generate(conversations, sampling))
+        call = Call(
+            id=asked, conversations=conversations, sampling=sampling, completions=completions,
+            prompt_tokens=usage.prompt_tokens - before[0], completion_tokens=usage.completion_tokens - before[1],
+            seconds=round(time.perf_counter() - began - (self._held_s() - held), 4), elapsed_s=round(self.clock(), 3),
+            cost_usd=None if usage.cost_usd is None else usage.cost_usd - (before[2] or 0.0),
+        )  # fmt: skip
+        with self._lock:
+            if not self._closed:
+                self.run.append(FILE, call)
+                self.calls.append(call)
+        return call

@@ -1,0 +1,91 @@
+"""`dvk optimize`: from a user's module to a verified, faster drop-in.
+
+    examine the task → capture its graph → ask the library for skills → let a strategy propose (the
+    composer, a model, or both), the judge decide → confirm the best in a fresh process → best.py, report, episode
+
+    session.py   one search, fed with verdicts until something ends it
+    told.py      what is said of it: the summary, what it cost, the episode
+
+Every verdict and every answer of a model is on disk before the next is asked for, so a killed run resumes by
+replaying the strategy on what is recorded. Ctrl-C ends the search and keeps the best so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk import registry, search, tasks
+from dvk.backbone import open_backbone
+from dvk.backbone.recorded import Recorded
+from dvk.config import Config
+from dvk.errors import MachineError, UsageError
+from dvk.harness import backends
+from dvk.pipelines.live import Live
+from dvk.pipelines.optimize.session import TURNS, Session
+from dvk.records import Turn
+from dvk.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    spec: str
+    inputs: tuple[str, ...] = ()
+    init: tuple[str, ...] = ()
+    eval_mode: bool = False
+    dtype: str | None = None
+    device: str | None = None
+    backend: str = "auto"
+    strategy: str = "auto"
+    baselines: tuple[str, ...] = ()
+    library: Path | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+    quiet: bool = False
+    backbone: str | None = None
+
+
+def optimize(request: Request, config: Config) -> dict[str, Any]:
+    """Run the command; the returned summary is what `--json` prints.
+
+    Raises:
+        DvkError: the user can fix it.
+    """
+    device = request.device or backends.default_device()
+    if device == "cuda" and backends.default_device() != "cuda":
+        raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
+    backend = backends.pick(request.backend, device)
+    strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
+    if request.backbone is None and request.strategy in search.ASK_A_MODEL:
+        problem = f"`--strategy {request.strategy}` asks a language model"
+        raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+    if request.backbone is not None and request.strategy in search.ASK_NONE:
+        problem = f"`--strategy {request.strategy}` asks no language model"
+        raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
+    name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
+    task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
+                      device="cuda" if device == "cuda" else "cpu", limits=config.limits)
+    # A model that cannot be opened should not leave a used folder; one that is not needed any more should not be opened.
+    model = None if request.backbone is None or request.resume else open_backbone(request.backbone, config)
+    with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+        known = run.read("task.jsonl")
+        if known and known[0]["id"] != task.id:
+            raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
+        if run.finished:
+            return dict(run.read("summary.jsonl")[-1])
+        if not known:
+            run.append("task.jsonl", task)
+        if model is None and request.backbone is not None:
+            model = open_backbone(request.backbone, config)
+        recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
+        session = Session(run, task, backend, config, recorded, Recorded(model, run) if model is not None else None,
+                          library=request.library, baselines=request.baselines)
+        with session.court, Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before,
+                                 several=model is not None) as live:
+            session.search(strategy, live)
+            winner = session.confirm(live)
+        return session.finish(winner, request.strategy, request.backbone)

@@ -1,0 +1,186 @@
+"""What is said of a search when it ends: the episode as a record, and the parts of the summary. Only reads."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dvk.agents import Subject, dialects, policy, tools
+from dvk.backbone.recorded import Recorded
+from dvk.composer import fuse
+from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, content_hash
+
+# ---------------------------------------------------------------- the episode
+
+def episode(
+    subject: Subject, turns: Sequence[Turn], skills: Sequence[Skill], kept: Sequence[Trace], backbone: Recorded | None
+) -> Episode:
+    """Everything that happened: first what was judged outside conversations, confirmations last; then each conversation, whole.
+
+    Args:
+        turns: what was judged, in time order.
+        skills: what retrieval ranked.
+        kept: conversations as the strategy gave them.
+        backbone: for the answers that the strategy did not give.
+    """
+    judged = {t.candidate.id: t for t in turns if t.candidate and t.verdict and t.verdict.tier != "claim"}
+    times = {} if backbone is None else {
+        _said(conversation.messages, completion.text): call.elapsed_s
+        for call in reversed(backbone.calls) for conversation, completion in zip(call.conversations, call.completions)}
+    talks = [trace.model_copy(update={"turns": tuple(_dated(t, judged, times) for t in trace.turns)}) for trace in kept]
+    if backbone is not None:
+        given = Counter(_said(t.messages, t.completion) for trace in talks for t in trace.turns)
+        talks += rebuilt(subject, backbone, given, judged)
+    inside = {t.candidate.id for trace in talks for t in trace.turns if t.candidate}
+    outside = [t for t in turns if not (
+        t.candidate and t.candidate.id in inside and backbone is not None and t.candidate.proposer == backbone.name
+        and t.verdict and t.verdict.tier != "claim")]  # fmt: skip
+    first = Trace(role="policy", skills=tuple(s.name for s in skills), turns=tuple(outside))
+    return Episode(task=subject.task, traces=(first, *talks))
+
+
+def rebuilt(subject: Subject, backbone: Recorded, given: Counter[str], judged: Mapping[str, Turn]) -> Iterator[Trace]:
+    """Answers that no kept conversation has, each as a conversation of one turn: code is read as the policy's is.
+
+    Args:
+        given: what was asked and said, of the turns that are kept already.
+        judged: by candidate.
+    """
+    dialect = dialects.get(backbone.dialect)
+    number = 0
+    for call in backbone.calls:
+        for conversation, answer in zip(call.conversations, call.completions):
+            if given[said := _said(conversation.messages, answer.text)]:
+                given[said] -= 1
+                continue
+            turn = Turn(messages=conversation.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish,
+                        elapsed_s=call.elapsed_s)
+            role = _role(conversation.tools)
+            if answer.finish == "error":
+                turn = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
+            elif role == "policy" and (subject.captured is not None or not dialect.reads_graph):
+                found = policy.read(dialect, subject, answer, backbone.name, (), "")
+                if isinstance(found, Candidate) and (known := judged.get(found.id)) is not None:
+                    turn = turn.model_copy(update={"candidate": known.candidate, "verdict": known.verdict, "elapsed_s": known.elapsed_s})
+                elif isinstance(found, Candidate):
+                    turn = turn.model_copy(update={"candidate": found})
+            yield Trace(role=role, rollout=number, skills=turn.candidate.skills if turn.candidate else (), turns=(turn,))
+            number += 1
+
+
+def _dated(turn: Turn, judged: Mapping[str, Turn], times: Mapping[str, float]) -> Turn:
+    """With the search's own clock, and with the verdict where it came too late for the conversation."""
+    known = judged.get(turn.candidate.id) if turn.candidate else None
+    if known is not None:
+        return turn.model_copy(update={"verdict": turn.verdict or known.verdict, "elapsed_s": known.elapsed_s})
+    return turn.model_copy(update={"elapsed_s": times.get(_said(turn.messages, turn.completion), turn.elapsed_s)})
+
+
+def _said(messages: Sequence[Mapping[str, Any]], text: str) -> str:
+    return content_hash(json.dumps(messages, sort_keys=True, default=str), text)
+
+
+def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
+    named = {schema.get("function", {}).get("name") for schema in schemas}
+    return "selection" if tools.SELECT in named else "summary" if tools.UPDATE in named else "policy"
+
+
+# ---------------------------------------------------------------- the summary
+
+def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None) -> dict[str, Any]:
+    """Status, figures and who is behind the winner.
+
+    Args:
+        winner: the turn that confirmed it.
+        reason: why the search ended early, if it did.
+        unread: why no answer of the model could be read, if none could.
+    """
+    verdict = winner.verdict if winner is not None else None
+    timing = verdict.timing if verdict is not None else None
+    eager = None if timing is None else {
+        "ms": timing.reference_ms, "speedup": timing.speedup.value, "lo": timing.speedup.lo, "hi": timing.speedup.hi}
+    others = {} if timing is None else {
+        name: {"ms": timing.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi} for name, s in timing.baselines.items()}
+    ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
+    status = "faster" if faster else "failed" if turns and not ok else "no_speedup"
+    if reason is None and status == "no_speedup":
+        reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns)
+    if reason is None and status == "failed":
+        reason = "no candidate agreed with the reference"
+    candidate = winner.candidate if winner is not None else None
+    return {
+        "status": status, "speedup": eager and eager["speedup"], "speedup_lo": eager and eager["lo"], "speedup_hi": eager and eager["hi"],
+        "baselines": {"eager": eager, **others}, "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
+        "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
+        "recipes": list(candidate.recipes) if candidate else [], "skills": list(candidate.skills) if candidate else [],
+        "reason": reason,
+    }  # fmt: skip
+
+
+def _refuted(turns: Sequence[Turn]) -> str:
+    """Why nothing is claimed, when candidates were timed."""
+    timed = [t.verdict for t in turns if t.verdict is not None and t.verdict.timing is not None]
+    claims = [v.timing for v in timed if v.tier == "claim" and v.timing]
+    hopeful = [v.timing.speedup for v in timed if v.tier == "search" and v.timing and v.faster]
+    if claims and hopeful:
+        best = max(hopeful, key=lambda s: s.value)
+        why = f" ({claims[-1].claim.why})" if claims[-1].claim is not None and claims[-1].claim.why else ""
+        return f"the search's best, {best}, did not hold when timed again: {claims[-1].speedup}{why}"
+    return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+
+
+def unread(made: Episode) -> str | None:
+    """Why nothing came of a model's answers, where no code could be read from any of them."""
+    said = [t for trace in made.traces if trace.role == "policy" for t in trace.turns if t.messages]
+    if not said or any(t.candidate for t in said):
+        return None
+    why = Counter(t.malformed or "it holds no code" for t in said).most_common(1)[0][0]
+    return f"none of the model's {len(said)} answers could be read; most often: {why}"
+
+
+def groups(subject: Subject, winner: Turn | None) -> list[str]:
+    """What the composer fused in the winner, a line a kernel; nothing where a model wrote it."""
+    candidate = winner.candidate if winner is not None else None
+    if subject.captured is None or candidate is None or candidate.proposer != "composer":
+        return []
+    return [f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})"
+            for k in fuse(subject.task, subject.captured, candidate.recipes).ordered]
+
+
+def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dict[str, Any]:
+    """Seconds of the judge and of the model, tokens, US dollars; what concerns a model is null where none was asked."""
+    spent = {tier: sum((t.verdict.seconds for t in turns if t.verdict and (t.verdict.tier == "claim") == (tier == "claim")), 0.0)
+             for tier in ("search", "claim")}
+    said = [t for trace in made.traces for t in trace.turns if t.messages]
+    used = backbone.usage if backbone is not None else None
+    return {
+        "judge_s": round(spent["search"], 2), "confirm_s": round(spent["claim"], 2),
+        "model_s": used and round(used.seconds, 2), "prompt_tokens": used and used.prompt_tokens,
+        "completion_tokens": used and used.completion_tokens, "usd": used and used.cost_usd,
+        "answers": len(said) if used else None, "malformed": sum(t.malformed is not None for t in said) if used else None,
+    }  # fmt: skip
+
+
+def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """By who proposed, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
+    rows: dict[str, dict[str, Any]] = {}
+    seen: set[str] = set()
+    for turn in turns:
+        candidate, verdict = turn.candidate, turn.verdict
+        if candidate is None or verdict is None or verdict.tier == "claim" or candidate.id in seen:
+            continue
+        seen.add(candidate.id)
+        row = rows.setdefault(candidate.proposer, {"name": candidate.proposer, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
+        row["candidates"] += 1
+        row["correct"] += verdict.status is Status.OK
+        row["judge_s"] = round(row["judge_s"] + verdict.seconds, 2)
+        if verdict.timing is not None:
+            row["best"] = max(row["best"] or 0.0, verdict.timing.speedup.value)
+    return list(rows.values())
+
+
+def speedup(turn: Turn) -> float:
+    """Over eager, by the turn's own timing; 0 without one."""
+    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0

@@ -1,0 +1,61 @@
+"""Who proposed what, and what the search cost: from the summary's `proposers` and `cost`, in words and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.pipelines.report.units import many, show_s
+from dvk.records import show_ratio
+
+
+@dataclass(frozen=True)
+class Proposer:
+    """One row: a proposer's candidates in the search."""
+
+    name: str
+    candidates: str
+    correct: str
+    best: str
+    """Highest speedup measured in the search; a dash where nothing was timed."""
+    judged: str
+    """Time the judge spent on them."""
+    won: bool
+    """It found the winner."""
+
+
+def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
+    """The rows, in the order of the summary."""
+    found = summary.get("proposer") if summary.get("status") == "faster" else None
+    return [
+        Proposer(str(row["name"]), f"{row['candidates']:,}", f"{row['correct']:,}", show_ratio(row["best"]) if row.get("best") else "–",
+                 show_s(row.get("judge_s") or 0.0), row["name"] == found)
+        for row in summary.get("proposers") or []
+    ]  # fmt: skip
+
+
+def cost(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, how much) pairs; empty when the summary does not say."""
+    spent = summary.get("cost") or {}
+    rows = []
+    if spent.get("judge_s") is not None:
+        confirmed = f", and {show_s(spent['confirm_s'])} to confirm the best" if spent.get("confirm_s") else ""
+        rows.append(("Judging", f"{show_s(spent['judge_s'])} to compile, check and time{confirmed}"))
+    if spent.get("model_s") is not None:
+        malformed = f", {spent['malformed']:,} of them malformed" if spent.get("malformed") else ""
+        answers = f"{many(spent['answers'], 'answer')}{malformed}"
+        rows.append(("Model", f"{summary.get('backbone')}: {answers}, in {show_s(spent['model_s'])}"))
+        rows.append(("Tokens", f"{spent['prompt_tokens']:,} read, {spent['completion_tokens']:,} written"))
+        price = f"{spent['usd']:.4f} US dollars" if spent.get("usd") is not None else "no price is known"
+        rows.append(("Price", price))
+    return rows
+
+
+def credit(summary: Mapping[str, Any]) -> list[str]:
+    """Who found the winner, where more than one proposed or a model was asked."""
+    others = [row["name"] for row in summary.get("proposers") or [] if row["name"] != summary.get("proposer")]
+    if summary.get("status") != "faster" or not summary.get("proposer") or not (others or summary.get("backbone")):
+        return []
+    beside = f", beside {' and '.join(map(str, others))}" if others else ""
+    return [f"{summary['proposer']} found it{beside}."]

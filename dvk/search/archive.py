@@ -1,0 +1,127 @@
+"""Judged programs of one search, by speed, by how near to right they are, and by how unlike each other.
+
+A program's score is its mean speedup (of logarithms, over its measurements) with an interval, or none while it is not right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+
+from dvk.records import Candidate, Skill, Status, Turn, Verdict
+from dvk.search.novelty import distance
+
+_NEARNESS = {
+    Status.OK: 5, Status.MISMATCH: 4, Status.LAUNCH_ERROR: 3, Status.TIMEOUT: 3, Status.COMPILE_ERROR: 2, Status.REJECTED: 1,
+    Status.CHEAT: 0, Status.BROKEN_TASK: 0,
+}  # fmt: skip
+"""How far a program came: what computes something wrong is nearer to right than what does not compile."""
+LEVEL = 1.96
+"""Standard errors of a mean in half of its 95 % interval."""
+
+
+@dataclass(eq=False)
+class Program:
+    """One attempt with the conversation that made it, where it came from, and all that was measured of it."""
+
+    turn: Turn
+    """As the model made it; with its first verdict once it has been judged."""
+    skills: tuple[Skill, ...] = ()
+    """Given when it was written."""
+    parents: tuple[Program, ...] = ()
+    idea: str = ""
+    """What it does differently from them, by its author's word."""
+    short: str = ""
+    """The text that the source is assembled from, where the model writes no whole files."""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def candidate(self) -> Candidate:
+        """What was read from the answer."""
+        assert self.turn.candidate is not None, "a program has been read"
+        return self.turn.candidate
+
+    @property
+    def text(self) -> str:
+        """What novelty is measured on: what the model wrote, without what every program of the task has around it."""
+        return self.short or self.candidate.source
+
+    @property
+    def right(self) -> bool:
+        """Judged, and correct each time."""
+        return bool(self.verdicts) and all(verdict.status is Status.OK for verdict in self.verdicts)
+
+    @property
+    def score(self) -> float:
+        """Mean speedup over eager; 0 for what is wrong or was not timed."""
+        logs = self._logs()
+        return math.exp(sum(logs) / len(logs)) if logs else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """About 95 % of the mean; both 0 where there is no score.
+
+        Half of its width, in logarithms, is what the measurements' own intervals say (added in quadrature, divided by their
+        number) or what their scatter says, whichever is larger: processes differ by more than their clocks do.
+        """
+        logs = self._logs()
+        if not logs:
+            return 0.0, 0.0
+        own = [math.log(v.timing.speedup.hi / v.timing.speedup.lo) / 2 for v in self.verdicts if v.timing is not None]
+        half = math.sqrt(sum(width**2 for width in own)) / len(own)
+        if len(logs) > 1:
+            half = max(half, LEVEL * stdev(logs) / math.sqrt(len(logs)))
+        mean = sum(logs) / len(logs)
+        return math.exp(mean - half), math.exp(mean + half)
+
+    @property
+    def nearness(self) -> int:
+        """Of the last verdict, see `_NEARNESS`."""
+        return _NEARNESS[self.verdicts[-1].status] if self.verdicts else -1
+
+    def _logs(self) -> list[float]:
+        if not self.right:
+            return []
+        return [math.log(verdict.timing.speedup.value) for verdict in self.verdicts if verdict.timing is not None]
+
+
+class Archive:
+    """The programs that were judged, in the order they came."""
+
+    def __init__(self) -> None:
+        self.programs: list[Program] = []
+
+    def add(self, program: Program) -> None:
+        """Take a judged program."""
+        self.programs.append(program)
+
+    @property
+    def right(self) -> list[Program]:
+        """Correct ones, the fastest first, the earlier of equals first."""
+        return sorted((p for p in self.programs if p.right), key=lambda p: -p.score)
+
+    @property
+    def wrong(self) -> list[Program]:
+        """The others, the nearest to right first, the latest of equals first."""
+        return sorted(reversed([p for p in self.programs if not p.right]), key=lambda p: -p.nearness)
+
+    def ranked(self) -> list[Program]:
+        """All: right ones by speed, then wrong ones by how near they are."""
+        return [*self.right, *self.wrong]
+
+    def unlike(self, number: int, beside: Sequence[Program]) -> list[Program]:
+        """So many right programs that are farthest from those in `beside` and from each other, the farthest first."""
+        chosen: list[Program] = []
+        left = [program for program in self.right if program not in beside]
+        while left and len(chosen) < number:
+            farthest = max(left, key=lambda program: gap(program, [*beside, *chosen]))
+            left.remove(farthest)
+            chosen.append(farthest)
+        return chosen
+
+
+def gap(program: Program, others: Sequence[Program]) -> float:
+    """Distance to the nearest of `others`; 1 where there is none."""
+    return min((distance(program.text, other.text) for other in others), default=1.0)

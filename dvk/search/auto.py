@@ -1,0 +1,165 @@
+"""The portfolio: the composer and the model propose side by side, under one budget.
+
+Who has used less of the clock goes next. Nothing is known beforehand of which of the two is better on a task, and with
+equal shares the result is at least what the better one alone finds in half the time; any other split gives up more on some
+task. A side's clock is what its candidates took to judge, and what the model took to write: while it writes on this
+machine nothing is timed, for the two would disturb each other. The composer goes on after each candidate, and a model in
+this process is held between two tokens when its turn is over, however long its answers are. (A server on this machine
+cannot be held, and is waited for.) A model that writes elsewhere costs no time here, and the composer goes on meanwhile. A
+side that has nothing to propose, or waits, leaves its share to the other. The composer opens: it has something right
+within seconds.
+
+The two do not see each other's results, so each is deterministic given its own verdicts and answers, whatever the order
+between them was. Without a model this is the composer alone, without an operator graph the model.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+from dvk.backbone import Backbone
+from dvk.backbone.brake import Brake, OutOfTime
+from dvk.records import Candidate, Verdict
+from dvk.search import Problem, Proposals, composer, refine
+
+LEAVE_S = 5.0
+"""One that was held ends at its next step, and keeps what it has said."""
+TURN_S = 1.0
+"""Shortest turn of a model that is held: some ten of its steps, long beside what it takes to hold it."""
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    backbone = problem.backbone
+    if backbone is None:
+        yield from composer.search(problem)
+        return
+    sides = [
+        *([Side(composer.search(problem))] if problem.captured is not None else []),
+        Side(refine.search(problem), backbone),
+    ]
+    try:
+        while going := [side for side in sides if not side.ended]:
+            ready = sorted((side for side in going if not side.thinking), key=lambda one: one.spent_s)
+            held = next((side for side in going if side not in ready and side.brake is not None), None)
+            if held is not None and (not ready or held.spent_s <= ready[0].spent_s):
+                held.write_on(ready[0].spent_s - held.spent_s if ready else 0.0)
+            elif not ready:
+                going[0].wait()
+            elif (candidate := ready[0].following()) is None:
+                ready[0].think()
+            else:
+                (verdict,) = yield [candidate]
+                if verdict is None:
+                    return
+                ready[0].judged(verdict)
+    finally:
+        for side in sides:
+            side.leave()
+
+
+class Side:
+    """One proposer: its batches handed out a candidate at a time.
+
+    Args:
+        proposals: the strategy.
+        backbone: the model that it asks; None for a strategy that asks none.
+    """
+
+    def __init__(self, proposals: Proposals, backbone: Backbone | None = None):
+        self.proposals, self.backbone = proposals, backbone
+        self.brake: Brake | None = getattr(backbone, "brake", None)
+        self.elsewhere = bool(getattr(backbone, "elsewhere", False))
+        self.ended = False
+        self._judged_s = 0.0
+        self._written_s, self._before_s = 0.0, 0.0
+        """Of the turns since it began to think, and what the model had taken before."""
+        self._batch: list[Candidate] | None = None
+        self._verdicts: list[Verdict | None] = []
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of this machine's clock that it has used."""
+        if self.backbone is None or self.elsewhere:
+            return self._judged_s
+        told = self.backbone.usage.seconds
+        # What it is writing at the moment is told when it is finished.
+        return self._judged_s + told + max(0.0, self._written_s - (told - self._before_s))
+
+    @property
+    def thinking(self) -> bool:
+        """A thread of its own is at work; when it has ended, what it met is raised here."""
+        if self._thread is not None and not self._thread.is_alive():
+            self.wait()
+        return self._thread is not None
+
+    def following(self) -> Candidate | None:
+        """The next candidate of the batch at hand; None when it has to think first."""
+        at = len(self._verdicts)
+        return self._batch[at] if self._batch is not None and at < len(self._batch) else None
+
+    def judged(self, verdict: Verdict) -> None:
+        """What became of `following()`."""
+        self._verdicts.append(verdict)
+        self._judged_s += verdict.seconds - verdict.stages_s.get("setup", 0.0)  # processes are started for both
+
+    def think(self) -> None:
+        """Find the next batch, or the end; one that can be held or writes elsewhere only begins to."""
+        if self.brake is None and not self.elsewhere:
+            self._advance()
+            return
+        self._written_s, self._before_s = 0.0, self.backbone.usage.seconds if self.backbone is not None else 0.0
+        self._thread = threading.Thread(target=self._caught, name="proposing", daemon=True)
+        self._thread.start()
+        if self.brake is not None:
+            self.write_on(0.0)
+
+    def write_on(self, seconds: float) -> None:
+        """Let it write for about so long, then hold it."""
+        assert self._thread is not None and self.brake is not None
+        began = time.perf_counter()
+        self.brake.release()
+        self._thread.join(max(TURN_S, seconds))
+        self.brake.hold(self._thread)
+        self._written_s += time.perf_counter() - began
+
+    def wait(self) -> None:
+        """Until its thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error, self.ended = self._error, None, True
+            raise error
+
+    def leave(self) -> None:
+        """Time is over: tell it what it has not heard yet, and end it."""
+        if self._thread is not None and self._thread.is_alive():
+            if self.brake is None:  # it ends with its answer, or without
+                return
+            assert self.backbone is not None
+            getattr(self.backbone, "close", lambda: None)()
+            self._thread.join(LEAVE_S)
+            return
+        if not self.ended and self._batch is not None and self.following() is not None:
+            missing = len(self._batch) - len(self._verdicts)
+            with suppress(StopIteration, OutOfTime):
+                self.proposals.send([*self._verdicts, *[None] * missing])
+        self.proposals.close()
+
+    def _caught(self) -> None:
+        try:
+            self._advance()
+        except BaseException as error:  # noqa: BLE001 - raised again where the other side's thread waits
+            self._error = error
+
+    def _advance(self) -> None:
+        try:
+            batch = next(self.proposals) if self._batch is None else self.proposals.send(self._verdicts)
+            self._batch, self._verdicts = batch, []
+        except StopIteration:
+            self.ended = True

@@ -1,0 +1,77 @@
+"""Contrast: programs of unequal speed side by side with their scores, to be compared in words before another is written.
+
+CUDA-L1 (arXiv 2507.14111): correct programs fall into buckets by score; buckets are drawn by a softmax over their scores, and
+from each one program. No two in a prompt come from the same bucket, or there would be nothing to explain. A set of
+programs is compared once. Where none is left to compare, a program that is not right yet is repaired, each once, or
+another is begun.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from dvk.agents.briefs import Brief
+from dvk.config import Contrastive
+from dvk.search import Problem, Proposals
+from dvk.search.archive import Archive, Program
+from dvk.search.generations import generations
+from dvk.search.writer import Job, Writer
+
+DRAWS = 64
+"""Sets drawn before it is taken that all were compared: with weights, the last unlikely ones are not worth waiting for."""
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    writer = Writer(problem, "contrastive")
+    writer.prose("asks for a comparison in words before code")
+    compared: set[frozenset[str]] = set()
+    repaired: set[str] = set()
+
+    def following(archive: Archive) -> list[Job]:
+        jobs: list[Job] = []
+        for number in range(writer.settings.offspring):
+            exemplars = draw(archive, writer, compared)
+            if exemplars:
+                brief = Brief("contrast", tuple(program.turn for program in exemplars))
+                jobs.append(writer.revision(brief, exemplars, f"contrast {len(compared)}"))
+            elif broken := next((p for p in archive.wrong if p.candidate.id not in repaired), None):
+                repaired.add(broken.candidate.id)
+                jobs.append(writer.revision(Brief("improve", (broken.turn,)), [broken], f"repair {len(repaired)}"))
+            else:
+                jobs += writer.openings(writer.settings.offspring - number)
+                break
+        return jobs
+
+    yield from generations(writer, following)
+
+
+def draw(archive: Archive, writer: Writer, compared: set[frozenset[str]]) -> list[Program]:
+    """Programs of different buckets, the slowest first, that were never compared; empty when there are none. Adds to `compared`."""
+    settings, rng = writer.settings.contrastive, writer.rng
+    filled = buckets(archive, settings)
+    if len(filled) < settings.exemplars:
+        return []
+    best = max(level for level in filled)
+    weights = {level: math.exp(settings.bucket ** (level - best) / settings.temperature) for level in filled}
+    for _ in range(DRAWS):
+        levels: list[int] = []
+        while len(levels) < settings.exemplars:
+            left = [level for level in filled if level not in levels]
+            levels += rng.choices(left, [weights[level] for level in left])
+        chosen = [rng.choice(filled[level]) for level in sorted(levels)]
+        key = frozenset(program.candidate.id for program in chosen)
+        if key not in compared:
+            compared.add(key)
+            return chosen
+    return []
+
+
+def buckets(archive: Archive, settings: Contrastive) -> dict[int, list[Program]]:
+    """Correct, timed programs by the level of their speedup: `bucket` to the power of the level is where it begins."""
+    found: dict[int, list[Program]] = defaultdict(list)
+    for program in reversed(archive.right):
+        if program.score:
+            found[math.floor(math.log(program.score) / math.log(settings.bucket))].append(program)
+    return dict(found)

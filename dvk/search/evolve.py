@@ -1,0 +1,96 @@
+"""Evolution: programs are improved and crossed, and a small archive of the best and of those unlike them lives on.
+
+Two things are chosen apart from each other, as EvoEngineer (arXiv 2510.03760) does: what a child is shown and how it is made
+(traverse technique: `information`; mutation or crossover), and which programs may be parents (population management).
+Kernel-Smith's archive (2603.28342), top plus diverse, is the default population, and both kinds are shown beside the
+parent. Insights are not another call of the model but what the search has seen: the idea that an answer states, with what
+it changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dvk.agents import feedback
+from dvk.agents.briefs import Brief
+from dvk.config import Evolve
+from dvk.records import Turn, show_ratio
+from dvk.search import Problem, Proposals
+from dvk.search.archive import Archive, Program, gap
+from dvk.search.generations import generations
+from dvk.search.writer import Job, Writer
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    writer = Writer(problem, "evolve")
+    generation = 0
+
+    def following(archive: Archive) -> list[Job]:
+        nonlocal generation
+        generation += 1
+        return children(writer, archive, generation)
+
+    yield from generations(writer, following)
+
+
+def children(writer: Writer, archive: Archive, generation: int) -> list[Job]:
+    """The next generation: the members of the population are parents in turn, from generation to generation."""
+    settings = writer.settings
+    members = population(archive, settings.evolve)
+    if not members:
+        return writer.openings(settings.openings)
+    told = insights(archive, settings.evolve.insights) if settings.evolve.information != "free" else []
+    lessons = "\n".join(f"- {line}" for line in told)
+    jobs = []
+    for child in range(settings.offspring):
+        parent = members[((generation - 1) * settings.offspring + child) % len(members)]
+        title = f"generation {generation}, child {child + 1}"
+        others = [member for member in members if member is not parent and member.right]
+        if parent.right and others and writer.rng.random() < settings.evolve.crossover:
+            parents = sorted([max(others, key=lambda other: gap(other, [parent])), parent], key=lambda p: p.score)
+            jobs.append(writer.revision(Brief("combine", _turns(parents), lessons), parents, title))
+        else:
+            beside = examples(archive, parent, settings.evolve) if settings.evolve.information == "full" else []
+            jobs.append(writer.revision(Brief("improve", _turns([*beside, parent]), lessons), [parent], title))
+    return jobs
+
+
+def population(archive: Archive, settings: Evolve) -> list[Program]:
+    """Who may be a parent, the fittest first; while nothing is right, those nearest to it."""
+    size = 1 if settings.population == "single" else settings.top + settings.diverse
+    if not archive.right:
+        return archive.wrong[:size]
+    if settings.population != "diverse":
+        return archive.right[:size]
+    top = archive.right[: settings.top]
+    return [*top, *archive.unlike(settings.diverse, top)]
+
+
+def examples(archive: Archive, parent: Program, settings: Evolve) -> list[Program]:
+    """The best program and the one most unlike it and the parent, the slower first: what `full` information adds."""
+    best = [program for program in archive.right[:1] if program is not parent]
+    other = archive.unlike(1, [parent, *best]) if settings.diverse else []
+    return sorted([*best, *other], key=lambda program: program.score)
+
+
+def insights(archive: Archive, most: int) -> list[str]:
+    """Ideas with what came of them: those that changed most first, then those that broke something, the latest first."""
+    changed: list[tuple[float, str]] = []
+    broke: list[str] = []
+    for program in archive.programs:
+        before = max((parent.score for parent in program.parents), default=0.0)
+        if not program.idea or not before:
+            continue
+        if program.right and program.score:
+            text = f"{program.idea}: from {show_ratio(before)} to {show_ratio(program.score)}"
+            changed.append((abs(math.log(program.score / before)), text))
+        elif not program.right:
+            broke.append(f"{program.idea}: {feedback.short(program.verdicts[-1])}")
+    told = [text for _, text in sorted(reversed(changed), key=lambda pair: -pair[0])]
+    return list(dict.fromkeys([*told, *reversed(broke)]))[:most]
+
+
+def _turns(programs: Sequence[Program]) -> tuple[Turn, ...]:
+    return tuple(program.turn for program in programs)

@@ -1,0 +1,74 @@
+"""Rounds of writing and judging: what strategies do with a `Writer` and an `Archive`, until time is over or nothing new comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+from dvk.records import Candidate, Status, Verdict
+from dvk.search import Proposals
+from dvk.search.archive import Archive, Program
+from dvk.search.writer import Job, Writer
+
+Judging = Generator[list[Candidate], list["Verdict | None"], bool]
+Following = Callable[[Archive], list[Job]]
+"""What is written next, given all that was judged."""
+
+
+def generations(writer: Writer, following: Following) -> Proposals:
+    """Openings, then whatever `following` asks for, round by round."""
+    archive, patience = Archive(), Patience(writer.settings.patience)
+    jobs = writer.openings(writer.settings.openings)
+    while jobs:
+        programs = new(writer.write(jobs))
+        if not (yield from judged(writer, programs)):
+            return
+        for program in programs:
+            archive.add(program)
+        if patience.spent(bool(programs)):
+            return
+        jobs = following(archive)
+
+
+def new(written: Sequence[Program | None]) -> list[Program]:
+    """Without the gaps."""
+    return [program for program in written if program is not None]
+
+
+def judged(writer: Writer, programs: Sequence[Program], again: Sequence[tuple[Program, Candidate]] = ()) -> Judging:
+    """Have programs judged; False when the search is over, because time is or because the reference is broken.
+
+    Args:
+        writer: keeps the conversations that made them.
+        programs: new ones; their verdicts become part of their turns.
+        again: known ones, each with the candidate by which it is measured once more; judged first.
+    """
+    if not programs and not again:
+        return True
+    try:
+        verdicts = yield [*(candidate for _, candidate in again), *(program.candidate for program in programs)]
+        for program, verdict in zip([*(program for program, _ in again), *programs], verdicts, strict=True):
+            if verdict is None:
+                continue
+            program.verdicts.append(verdict)
+            if program.turn.verdict is None:
+                program.turn = program.turn.model_copy(update={"verdict": verdict})
+        return all(verdict is not None and verdict.status is not Status.BROKEN_TASK for verdict in verdicts)
+    finally:  # time may be over in the middle: what was said so far stays
+        for program in programs:
+            writer.keep("policy", program.turn, program.skills)
+
+
+class Patience:
+    """Counts rounds in a row that brought nothing new.
+
+    Args:
+        most: rounds that are too many.
+    """
+
+    def __init__(self, most: int):
+        self.most, self.barren = most, 0
+
+    def spent(self, new: bool) -> bool:
+        """Note a round; whether these are too many."""
+        self.barren = 0 if new else self.barren + 1
+        return self.barren >= self.most

@@ -1,0 +1,129 @@
+"""One change at a time: a reviewer reads what was measured of a program and names exactly one, a writer makes that one.
+
+CudaForge (arXiv 2511.01884). While the program is not right, the reviewer sees the error alone and names a repair; speed
+is spoken of only once it is right. Memory is the program at hand with its last findings. Unlike there, a change is kept
+only where it made the program faster: else it is undone, and told to the reviewer so that it is not named again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dvk.agents import feedback
+from dvk.agents.briefs import Advice, Brief
+from dvk.agents.dialects import Prose
+from dvk.config import Review
+from dvk.records import show_ratio
+from dvk.search import Problem, Proposals
+from dvk.search.archive import Program
+from dvk.search.generations import Patience, judged, new
+from dvk.search.writer import Job, Writer
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    writer = Writer(problem, "judge")
+    dialect = writer.prose("has a reviewer say in words what to change")
+    settings, patience = writer.settings.review, Patience(writer.settings.patience)
+    branches = [Branch(settings) for _ in range(settings.branches)]
+    number = 0
+    while True:
+        number += 1
+        jobs = asked(writer, dialect, branches, number)
+        written = writer.write(jobs)
+        if not (yield from judged(writer, new(written))):
+            return
+        for branch, program in zip(branches, written, strict=True):
+            branch.went(program)
+        if patience.spent(bool(new(written))):
+            return
+
+
+@dataclass
+class Branch:
+    """One program on its way."""
+
+    settings: Review
+    current: Program | None = None
+    """The one to be changed next; None: one is to be begun."""
+    best: Program | None = None
+    """The fastest right one; what a change that failed goes back to."""
+    tried: list[str] = field(default_factory=list)
+    """Changes of `best` that failed, with what came of each."""
+    change: str = ""
+    """The one that is being made; empty while one is begun or only findings are told."""
+    broke: str = ""
+    """The change that made `current` wrong."""
+    repairs: int = 0
+    """Tries so far at repairing it."""
+    rounds: int = 0
+
+    def went(self, program: Program | None) -> None:
+        """Go on after a round.
+
+        Args:
+            program: what was written, judged; None if nothing new was.
+        """
+        self.rounds += 1
+        if program is not None:
+            if not program.right:
+                self._wrong(program)
+            elif self.best is None or program.score > self.best.score:
+                self.current = self.best = program
+                self.tried, self.broke, self.repairs = [], "", 0
+            else:
+                self._undone(self.broke or self.change, f"no faster: {show_ratio(program.score)} after {show_ratio(self.best.score)}"
+                             if program.score and self.best.score else "right, and not timed")
+        elif self.change:
+            self._undone(self.broke or self.change, "nothing new was written")
+        if self.rounds >= self.settings.rounds:
+            self.current = self.best = None
+            self.tried, self.broke, self.repairs, self.rounds = [], "", 0, 0
+
+    def _wrong(self, program: Program) -> None:
+        if self.current is not None and not self.current.right:
+            self.repairs += 1
+        else:
+            self.broke, self.repairs = self.change, 0
+        self.current = program
+        if self.repairs >= self.settings.repairs:
+            self._undone(self.broke or self.change, feedback.short(program.verdicts[-1]))
+
+    def _undone(self, change: str, why: str) -> None:
+        """Back to the best; where there is none, to a new beginning."""
+        if self.best is not None and change:
+            self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-self.settings.tried :] if self.settings.tried else []
+        self.current, self.broke, self.repairs = self.best, "", 0
+
+
+def asked(writer: Writer, dialect: Prose, branches: Sequence[Branch], number: int) -> list[Job]:
+    """A job a branch: a beginning, or the change that the reviewer names now."""
+    going = [branch for branch in branches if branch.current is not None]
+    advice = iter(review(writer, dialect, going))
+    openings = iter(writer.openings(len(branches) - len(going), f"round {number}, opening"))
+    jobs = []
+    for place, branch in enumerate(branches, 1):
+        branch.change = ""
+        if branch.current is None:
+            jobs.append(next(openings))
+            continue
+        said = next(advice)
+        title = f"round {number}, branch {place}"
+        if said is None:  # unreadable: the findings alone are told
+            brief = Brief("improve", (branch.current.turn,))
+        else:
+            branch.change = said.change
+            brief = Brief("change", (branch.current.turn,), change=said.change)
+        jobs.append(writer.revision(brief, [branch.current], title))
+    return jobs
+
+
+def review(writer: Writer, dialect: Prose, branches: Sequence[Branch]) -> list[Advice | None]:
+    """What the reviewer says of each branch's program; None where nothing could be read."""
+    questions = []
+    for branch in branches:
+        assert branch.current is not None, "it has a program"
+        tried = branch.tried if branch.current is branch.best else ()
+        questions.append(dialect.advise(writer.subject, branch.current.turn, tried, writer.agents))
+    return writer.told("selection", questions, dialect.read_advice)

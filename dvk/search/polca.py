@@ -1,0 +1,136 @@
+"""A queue by mean score: the programs that look best are measured again where noise could decide, and improved.
+
+POLCA (arXiv 2603.14769): candidates wait in a priority queue keyed by the mean of their noisy scores. Those that are taken
+out are measured again, a model proposes from their feedback and from a running summary of the whole search, and a proposal
+is admitted only if it is not within ε of what is kept. Here a program is measured again only while its interval overlaps
+the leader's (for the leader: anyone's), since more would change no choice; and wrong programs do not count as kept, or no
+small slip could be repaired.
+
+A model without words keeps no summary in words: the summary agent's notes take its place, in the form it was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dvk.agents import summary
+from dvk.agents.briefs import Brief
+from dvk.agents.dialects import Prose
+from dvk.agents.reading import Malformed
+from dvk.backbone import Completion
+from dvk.config import Polca
+from dvk.records import Skill, Trace
+from dvk.search import Problem, Proposals
+from dvk.search.archive import Archive, Program, gap
+from dvk.search.generations import Patience, judged, new
+from dvk.search.repeats import repeat
+from dvk.search.writer import Job, Writer
+
+TOLD = 3
+"""Right programs in the trace that notes are taken from: the slowest, one between and the best, as in a conversation of three turns."""
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module."""
+    writer = Writer(problem, "polca")
+    settings, patience = writer.settings.polca, Patience(writer.settings.patience)
+    archive, memory = Archive(), Memory(writer)
+    jobs = writer.openings(writer.settings.openings)
+    again: list[Program] = []
+    step = 0
+    while True:
+        programs = admitted(new(writer.write(jobs)), archive, settings.novelty, writer)
+        measured = [(program, repeat(program.candidate, len(program.verdicts) + 1)) for program in again]
+        if not (yield from judged(writer, programs, measured)):
+            return
+        for program in programs:
+            archive.add(program)
+        if patience.spent(bool(programs or again)):
+            return
+        step += 1
+        popped = archive.ranked()[: settings.popped]
+        again = [program for program in popped if uncertain(program, archive.right, settings)]
+        memory.update(archive, programs)
+        jobs = proposals(writer, memory, popped, step)
+
+
+def proposals(writer: Writer, memory: Memory, popped: Sequence[Program], step: int) -> list[Job]:
+    """One job a program taken from the queue; openings while it is empty."""
+    if not popped:
+        return writer.openings(writer.settings.openings)
+    return [
+        writer.revision(Brief("improve", (program.turn,), memory.text), [program], f"step {step}, from place {place}", memory.notes)
+        for place, program in enumerate(popped, 1)
+    ]
+
+
+def admitted(programs: Sequence[Program], archive: Archive, novelty: float, writer: Writer) -> list[Program]:
+    """Those that are farther than `novelty` from every right program and from each other, to be judged; the others are only kept."""
+    right = archive.right
+    net: list[Program] = []
+    for program in programs:
+        if gap(program, [*right, *net]) > novelty:
+            net.append(program)
+        else:
+            writer.keep("policy", program.turn, program.skills)
+    return net
+
+
+def uncertain(program: Program, right: Sequence[Program], settings: Polca) -> bool:
+    """Whether another measurement could change who leads.
+
+    Args:
+        program: taken from the queue.
+        right: all correct programs, the best mean first.
+        settings: `measurements` is the most of any program.
+    """
+    if not program.right or not program.score or len(program.verdicts) >= settings.measurements:
+        return False
+    rivals = right[1:] if program is right[0] else right[:1]
+    lo, hi = program.interval
+    return any(rival.interval[0] <= hi and lo <= rival.interval[1] for rival in rivals if rival.score)
+
+
+class Memory:
+    """The running summary: words, or notes for a model that reads only those."""
+
+    def __init__(self, writer: Writer):
+        self.writer = writer
+        self.text = ""
+        self.notes: tuple[Skill, ...] = ()
+        self._best: Program | None = None
+
+    def update(self, archive: Archive, new: Sequence[Program]) -> None:
+        """Bring it up to date with a step's new programs; it stays as it was where the answer cannot be read."""
+        if isinstance(self.writer.dialect, Prose):
+            if new:
+                self._words(self.writer.dialect, new)
+        else:
+            self._notes(archive)
+
+    def _words(self, dialect: Prose, new: Sequence[Program]) -> None:
+        num_tokens = self.writer.settings.polca.summary_tokens
+        turns = [program.turn for program in new]
+        question = dialect.digest(self.writer.subject, self.text, turns, num_tokens, self.writer.agents)
+        (found,) = self.writer.told("summary", [question], lambda answer: dialect.read_digest(answer, num_tokens))
+        self.text = found or self.text
+
+    def _notes(self, archive: Archive) -> None:
+        """Asked for when there is another best program and something it is better than."""
+        timed = [program for program in reversed(archive.right) if program.score]
+        if len(timed) < 2 or timed[-1] is self._best:
+            return
+        self._best = timed[-1]
+        told = [timed[0], *timed[len(timed) // 2 : -1][: TOLD - 2], timed[-1]] if len(timed) > 2 else timed
+        trace = Trace(role="policy", turns=tuple(program.turn for program in told))
+        writer = self.writer
+
+        def read(answer: Completion) -> tuple[Skill, ...]:
+            found = summary.read(writer.dialect, writer.subject, answer, trace, writer.agents, {"source": "run"})
+            if found.malformed:
+                raise Malformed(found.malformed)
+            return found.skills
+
+        question = writer.dialect.summary(writer.subject, trace, (), writer.agents)
+        (notes,) = writer.told("summary", [question], read)
+        self.notes = notes or self.notes

@@ -1,0 +1,181 @@
+"""The model as a strategy uses it: jobs in, programs out that were not proposed before, every conversation kept.
+
+Skills are chosen once a search, as one scheme of training is: by the selection agent, or as `rollout.selector` says.
+Half of the openings are written with them and half without; whoever is revised keeps those it was given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from dvk.agents import Subject, dialects, policy, selection
+from dvk.agents.briefs import Brief
+from dvk.agents.dialects import Prose
+from dvk.agents.reading import Malformed
+from dvk.agents.rollout import sampling
+from dvk.backbone import Completion, Conversation
+from dvk.errors import UsageError
+from dvk.records import Candidate, Role, Skill, Trace, Turn, content_hash
+from dvk.search import Problem
+from dvk.search.archive import Program
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to be written."""
+
+    asked: Conversation
+    title: str
+    skills: tuple[Skill, ...] = ()
+    """Those the question gives."""
+    parents: tuple[Program, ...] = ()
+
+
+class Writer:
+    """See the module.
+
+    Args:
+        problem: whose backbone is asked.
+        strategy: its name, for people.
+
+    Raises:
+        UsageError: there is no language model.
+    """
+
+    def __init__(self, problem: Problem, strategy: str):
+        if problem.backbone is None:
+            raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+        self.problem, self.strategy, self.backbone = problem, strategy, problem.backbone
+        self.dialect = dialects.get(self.backbone.dialect)
+        self.subject = Subject(problem.task, problem.captured, problem.backend)
+        self.settings, self.agents = problem.config.search, problem.config.agents
+        self.rng = random.Random(content_hash(str(problem.config.seed), problem.task.id, strategy))
+        self._asked_before: Counter[str] = Counter()
+        self._proposed: set[str] = set()
+        self._num_traces = 0
+
+    # ------------------------------------------------------------ asking
+
+    def prose(self, why: str) -> Prose:
+        """The dialect, if its models can be told and asked in words.
+
+        Args:
+            why: what the strategy needs words for, as a clause.
+
+        Raises:
+            UsageError: they cannot.
+        """
+        if not isinstance(self.dialect, Prose):
+            speaker = f"`{self.backbone.name}`, which speaks the {self.backbone.dialect} dialect,"
+            problem = f"strategy `{self.strategy}` {why}, and {speaker} has no words for it"
+            raise UsageError(problem, "choose --strategy refine, best_of_n, evolve or polca; or a general model, e.g. endpoint:MODEL")
+        return self.dialect
+
+    def answers(self, role: Role, questions: Sequence[Conversation]) -> list[Completion]:
+        """One answer a question, drawn as `role` draws; a question that was asked before gets another sample of its answer."""
+        digests = [content_hash(question.model_dump_json()) for question in questions]
+        found: dict[int, Completion] = {}
+        for repeated in sorted({self._asked_before[digest] for digest in digests}):
+            group = [i for i, digest in enumerate(digests) if self._asked_before[digest] == repeated]
+            draws = sampling(role, self.dialect, self.problem.config, 0, repeated)
+            found.update(zip(group, self.backbone.generate([questions[i] for i in group], draws), strict=True))
+        self._asked_before.update(set(digests))
+        return [found[i] for i in range(len(questions))]
+
+    def told(self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]) -> list[T | None]:
+        """What `read` finds in each answer; None where it raises `Malformed`, or the model failed. All answers are kept."""
+        found: list[T | None] = []
+        for question, answer in zip(questions, self.answers(role, questions) if questions else ()):
+            turn, one = _said(question, answer), None
+            if turn.malformed is None:
+                try:
+                    one = read(answer)
+                except Malformed as error:
+                    turn = turn.model_copy(update={"malformed": str(error)})
+            self.keep(role, turn)
+            found.append(one)
+        return found
+
+    def keep(self, role: Role, turn: Turn, skills: Sequence[Skill] = ()) -> None:
+        """Hand a finished turn to whoever keeps the episode."""
+        scheme = 0 if skills or role == "selection" else None
+        trace = Trace(role=role, scheme=scheme, rollout=self._num_traces, skills=tuple(s.name for s in skills), turns=(turn,))
+        self._num_traces += 1
+        self.problem.keep(trace)
+
+    # ------------------------------------------------------------ jobs
+
+    def openings(self, number: int, title: str = "opening") -> list[Job]:
+        """Programs from the task alone, every second one with the chosen skills."""
+        jobs = []
+        for one in range(number):
+            skills = self._chosen if one % 2 == 0 else ()
+            asked = policy.ask(self.dialect, self.subject, skills, (), self.agents)
+            jobs.append(Job(asked, f"{title} {one + 1}", skills))
+        return jobs
+
+    def revision(self, brief: Brief, parents: Sequence[Program], title: str, notes: Sequence[Skill] = ()) -> Job:
+        """Another version after `parents`, with the skills that the last of them was given; `notes` come before them."""
+        skills = parents[-1].skills[: max(0, self.agents.num_chosen - len(notes))]
+        asked = policy.revise(self.dialect, self.subject, (*notes, *skills), brief, self.agents)
+        return Job(asked, title, skills, tuple(parents))
+
+    @cached_property
+    def _chosen(self) -> tuple[Skill, ...]:
+        """The skills of this search."""
+        rollout = self.problem.config.rollout
+        offered = self.problem.skills[: self.agents.num_candidates]
+        most = min(self.agents.num_chosen, len(offered))
+        if not offered or not rollout.schemes:
+            return ()
+        if rollout.selector == "bm25":
+            return offered[:most]
+        if rollout.selector == "random":
+            return tuple(self.rng.sample(offered, most))
+        asked = self.dialect.selection(self.subject, offered, self.agents)
+        (answer,) = self.answers("selection", [asked])
+        turn = _said(asked, answer)
+        if answer.finish == "error":
+            self.keep("selection", turn)
+            return ()
+        found = selection.read(self.dialect, answer, offered, self.agents)
+        chosen = tuple(skill.name for skill in found.skills)
+        self.keep("selection", turn.model_copy(update={"malformed": found.malformed, "chosen": chosen}))
+        return found.skills
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, jobs: Sequence[Job]) -> list[Program | None]:
+        """What the model makes of each, not yet judged, one call for all; None where nothing was read that is new in this search."""
+        made: list[Program | None] = []
+        for job, answer in zip(jobs, self.answers("policy", [job.asked for job in jobs]) if jobs else ()):
+            turn = _said(job.asked, answer)
+            idea = self.dialect.idea(answer) if isinstance(self.dialect, Prose) else ""
+            found: Candidate | str = turn.malformed or policy.read(
+                self.dialect, self.subject, answer, self.backbone.name, job.skills, f"{job.title}: {idea}" if idea else job.title)
+            if isinstance(found, str):
+                self.keep("policy", turn.model_copy(update={"malformed": found}), job.skills)
+                made.append(None)
+                continue
+            turn = turn.model_copy(update={"candidate": found})
+            if found.id in self._proposed:
+                self.keep("policy", turn, job.skills)
+                made.append(None)
+                continue
+            self._proposed.add(found.id)
+            short = "" if isinstance(self.dialect, Prose) else answer.text
+            made.append(Program(turn, job.skills, job.parents, idea, short))
+        return made
+
+
+def _said(asked: Conversation, answer: Completion) -> Turn:
+    """A turn as far as the model made it."""
+    failed = f"the backbone failed: {answer.error or 'it does not say why'}" if answer.finish == "error" else None
+    return Turn(messages=asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, malformed=failed)

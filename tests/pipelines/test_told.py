@@ -1,0 +1,116 @@
+"""What a search says when it ends: whose turns the episode holds, what is counted, and why nothing came of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dvk.agents import Subject
+from dvk.backbone import Completion, Conversation, Sampling
+from dvk.backbone.recorded import Recorded
+from dvk.config import Config
+from dvk.pipelines.optimize import told
+from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
+from dvk.runs import RunFolder
+from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
+
+SUBJECT = Subject(Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module"), None, "cpp")
+CODE = "class ModelNew: number = {}\n"
+
+
+def question(text: str, *tools: str) -> Conversation:
+    schemas = tuple({"type": "function", "function": {"name": tool}} for tool in tools)
+    return Conversation(messages=({"role": "user", "content": text},), tools=schemas)
+
+
+def judged(source: str, verdict: Verdict, proposer: str = "said", at: float = 1.0, **fields: object) -> Turn:
+    found = Candidate.model_validate({"source": source, "backend": "cpp", "proposer": proposer, **fields})
+    return Turn(candidate=found, verdict=verdict.model_copy(update={"seconds": 2.0}), elapsed_s=at)
+
+
+def claim(turn: Turn) -> Turn:
+    assert turn.verdict
+    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update={"tier": "claim", "seconds": 5.0}), "elapsed_s": 9.0})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Recorded]:
+    """It was asked for a selection, then twice for code, then for advice."""
+    answers = {"which?": "a", "one": fenced(CODE.format(1)), "two": fenced(CODE.format(2)), "why?": "Memory."}
+    said = Said(lambda conversation: answers[conversation.messages[-1]["content"]])
+    with RunFolder.open(tmp_path / "run", command="optimize", name="m", argv=[], config=Config(), resume=False) as run:
+        backbone = Recorded(said, run)
+        backbone.clock = iter([3.0, 4.0, 5.0]).__next__
+        backbone.generate([question("which?", "select_skills")], Sampling())
+        backbone.generate([question("one"), question("two")], Sampling())
+        backbone.generate([question("why?")], Sampling())
+        yield backbone
+
+
+def test_answers_nobody_kept_are_kept(model: Recorded) -> None:
+    first = judged(CODE.format(1), ok(1.5), at=6.0, title="idea", skills=("a",))
+    composed = judged("composed", ok(1.2), proposer="composer")
+    made = told.episode(SUBJECT, [composed, first, claim(first)], [make_skill("a")], [], model)
+    outside, select, one, two, why = made.traces
+    assert [t.candidate.source for t in outside.turns if t.candidate] == ["composed", CODE.format(1)]
+    assert [t.verdict.tier for t in outside.turns if t.verdict] == ["search", "claim"], "what was judged in a conversation is there"
+    assert (select.role, one.role, two.role, why.role) == ("selection", "policy", "policy", "policy")
+    assert select.turns[0].elapsed_s == 3.0
+    assert one.skills == ("a",) and one.turns[0].verdict == first.verdict and one.turns[0].candidate == first.candidate
+    assert one.turns[0].completion == fenced(CODE.format(1)) and one.turns[0].elapsed_s == 6.0
+    assert two.turns[0].candidate and two.turns[0].verdict is None, "written, and never judged"
+    assert why.turns[0].candidate is None and why.turns[0].malformed is None, "nobody says that it was to be code"
+
+
+def test_kept_conversations_are_not_kept_twice(model: Recorded) -> None:
+    call = model.calls[1]
+    pending = Turn(messages=call.conversations[0].messages, completion=call.completions[0].text, finish="stop",
+                   candidate=Candidate(source=CODE.format(1), backend="cpp", proposer="said"), elapsed_s=77.0)
+    silent = Turn(messages=call.conversations[1].messages, completion=call.completions[1].text, malformed="no", elapsed_s=88.0)
+    kept = Trace(role="policy", skills=("a",), turns=(pending, silent))
+    made = told.episode(SUBJECT, [judged(CODE.format(1), ok(1.5), at=6.0)], [], [kept], model)
+    outside, talk, *rest = made.traces
+    assert outside.turns == () and [trace.role for trace in rest] == ["selection", "policy"]
+    # The verdict came after the conversation was left; times are the search's, also where it was replayed.
+    assert talk.turns[0].verdict and [turn.elapsed_s for turn in talk.turns] == [6.0, 4.0]
+
+
+def test_without_a_model_there_is_one_trace() -> None:
+    made = told.episode(SUBJECT, [judged("a", ok(1.5))], [make_skill("a")], [], None)
+    assert [trace.skills for trace in made.traces] == [("a",)] and len(made.traces[0].turns) == 1
+    assert told.cost([judged("a", ok(1.5))], made, None) == {
+        "judge_s": 2.0, "confirm_s": 0.0, "model_s": None, "prompt_tokens": None, "completion_tokens": None, "usd": None,
+        "answers": None, "malformed": None}
+
+
+def test_proposers_count_each_candidate_once() -> None:
+    turns = [judged("a", ok(1.5), proposer="composer"), judged("b", wrong()), judged("c", ok(2.0)), judged("c", ok(9.0)),
+             claim(judged("c", ok(1.8)))]
+    assert told.proposers(turns) == [
+        {"name": "composer", "candidates": 1, "correct": 1, "best": 1.5, "judge_s": 2.0},
+        {"name": "said", "candidates": 2, "correct": 1, "best": 2.0, "judge_s": 4.0}]
+    assert told.cost(turns, Episode(task=SUBJECT.task), None)["confirm_s"] == 5.0
+
+
+def test_why_nothing_was_read() -> None:
+    def talk(*turns: Turn) -> Episode:
+        return Episode(task=SUBJECT.task, traces=(Trace(role="policy", turns=turns),))
+
+    asked = ({"role": "user", "content": "?"},)
+    bad = Turn(messages=asked, completion="hm", malformed="no fenced block")
+    other = Turn(messages=asked, completion="", malformed="an empty answer")
+    assert told.unread(talk(bad, other, bad)) == "none of the model's 3 answers could be read; most often: no fenced block"
+    assert told.unread(talk()) is None
+    assert told.unread(talk(bad, bad.model_copy(update={"candidate": Candidate(source="x", backend="cpp")}))) is None
+    assert told.outcome([], None, False, None, "why")["reason"] == "why"
+
+
+def test_a_failed_server_is_no_candidate(tmp_path: Path) -> None:
+    said = Said(lambda conversation: Completion(text="", finish="error", error="too long"))
+    with RunFolder.open(tmp_path / "run", command="optimize", name="m", argv=[], config=Config(), resume=False) as run:
+        backbone = Recorded(said, run)
+        backbone.generate([question("one")], Sampling())
+        (_, talk) = told.episode(SUBJECT, [], [], [], backbone).traces
+    assert talk.turns[0].malformed == "the backbone failed: too long" and talk.turns[0].finish == "error"

@@ -1,0 +1,83 @@
+"""A model that writes programs on demand, and a judge that believes what they say: searches without a compiler.
+
+A program states its speedup as `speed = 1.25`, or what is wrong with it as `fault = "…"`; `kind` makes it unlike others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from dvk.backbone import Conversation
+from dvk.composer import Captured
+from dvk.records import Candidate, Graph, Skill, Status, Task, Trace, Verdict
+from dvk.registry import resolve
+from dvk.search import STRATEGIES, Problem
+from tests.agents.conftest import QUICK, Said, fenced, ok, wrong
+
+TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
+CAPTURED = Captured(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
+BODIES = ("for i in range(n): y[i] = x[i]", "while n: n -= 1", "y = torch.relu(x).sum(dim=1, keepdim=True)",
+          "with torch.no_grad(): return F.linear(x, w) if b is None else x @ w + b", "return {k: v ** 2 for k, v in table.items()}",
+          "assert x.is_contiguous() and y.stride(0) == 1; z = [a for a in x]", "try: lib.go(x.data_ptr(), n)\n  except OSError: raise",
+          "yield from (lambda q: q << 3 | 1)(x[::2, None])")  # fmt: skip
+"""Each unlike the others."""
+
+
+def program(speed: float | None = None, kind: int = 0, fault: str = "", number: int = 0) -> str:
+    """A source; `number` tells programs of equal kind apart by less than their kinds."""
+    says = f'fault = "{fault}"' if fault else f"speed = {speed}"
+    return f"class ModelNew:\n  {says}\n  number = {number}\n  {BODIES[kind]}\n"
+
+
+def believed(candidate: Candidate) -> Verdict:
+    """What a program says of itself."""
+    if (fault := re.search(r'fault = "(.*)"', candidate.source)) is not None:
+        status = Status.COMPILE_ERROR if "error" in fault[1] else Status.MISMATCH
+        return wrong(status, fault[1])
+    speed = re.search(r"speed = ([\d.]+)", candidate.source)
+    assert speed is not None
+    return ok(float(speed[1]))
+
+
+def problem(backbone: Said, skills: tuple[Skill, ...] = (), kept: list[Trace] | None = None, **search: object) -> Problem:
+    config = QUICK.model_copy(update={"search": type(QUICK.search).model_validate({"openings": 2, "offspring": 2, **search})})
+    keep = kept.append if kept is not None else lambda trace: None
+    return Problem(TASK, CAPTURED, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
+
+
+def play(
+    name: str, given: Problem, judge: Callable[[Candidate], Verdict | None] = believed, batches: int = 30
+) -> Iterator[list[Candidate]]:
+    """The batches of a strategy, to its end or to so many."""
+    proposals = resolve(name, STRATEGIES, "strategy")(given)
+    try:
+        batch = next(proposals)
+        for _ in range(batches):
+            yield batch
+            batch = proposals.send([judge(c) for c in batch])
+    except StopIteration:
+        return
+    finally:
+        proposals.close()
+
+
+def asked(conversation: Conversation) -> str:
+    """The last message."""
+    return str(conversation.messages[-1]["content"])
+
+
+def shown(text: str) -> list[float]:
+    """Speeds of the programs in a prompt, in order; 0 for wrong ones."""
+    versions = text.partition("Versions that exist")[2]
+    return [float(s or 0) for s in re.findall(r"^  (?:speed = ([\d.]+)|fault = .*)$", versions, re.M)]
+
+
+def headed(text: str) -> list[float]:
+    """Scores by which they are headed."""
+    return [float(s) for s in re.findall(r"^### Version \d+: ([\d.]+)×", text, re.M)]
+
+
+def writing(answers: Callable[[str], str]) -> Said:
+    """A model that answers with the program that `answers` makes of the last message."""
+    return Said(lambda conversation: fenced(answers(asked(conversation))))
