@@ -254,15 +254,9 @@ class Collect(Section):
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 50M tokens.")
     per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
-    interpret: bool = Field(
-        False, description="Execute Triton texts in its interpreter where there is no GPU: 10 to 70 s a text, against a fraction of one. "
-        "Otherwise they are not admitted there.")
-    offset: float = Field(
-        0.5, ge=0, le=1, description="Share of tasks whose listing's indices begin elsewhere than at 0: a small model fails at "
-        "the first index that it has not seen.")
-    executed: int = Field(
-        2000, ge=0, description="Texts executed, over all families of template and variant: a family with a wrong one is left out; "
-        "0 admits all texts unseen.")
+    interpret: bool = Field(False, description="Without a GPU execute Triton texts in its interpreter, 10 to 70 s each.")
+    offset: float = Field(0.5, ge=0, le=1, description="Share of tasks listed from other indices than 0, or high ones stay unseen.")
+    executed: int = Field(2000, ge=0, description="Texts executed, over all families; one with a wrong text is left out. 0 admits all.")
     played: int = Field(300, ge=0, description="Tasks whose attempts are executed and timed; 300 with 8 attempts each make 2,400 verdicts.")
     attempts: int = Field(7, ge=1, description="Texts executed a task, one with a mistake besides.")
 
@@ -275,10 +269,8 @@ class Fit(Section):
     save_every: int = Field(400, ge=1, description="Steps between checkpoints; daVinci: 400.")
     log_every: int = Field(20, ge=1, description="Steps written to metrics.jsonl at a time.")
     held_out: float = Field(0.01, ge=0, lt=0.5, description="Share of the tasks whose examples only measure.")
-    quality_tasks: int = Field(
-        32, ge=0, description="Tasks of held-out compositions that each checkpoint answers, greedily, and that are executed beside the "
-        "training: 32 tell 90 % from 60 %. 0 measures none.")
-    quality_s: float = Field(300.0, gt=0, description="Longest that measuring one checkpoint may take; then it is given up, and said so.")
+    quality_tasks: int = Field(32, ge=0, description="Held-out tasks that each checkpoint answers greedily, beside the training.")
+    quality_s: float = Field(300.0, gt=0, description="Longest that measuring one checkpoint may take before it is given up.")
     size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.")
     vocabulary: int = Field(4096, ge=300, description="Tokens of a nano's tokenizer.")
     compile: bool | None = Field(None, description="torch.compile the decoder; null does where it pays.")
@@ -306,8 +298,7 @@ class Diversity(Section):
     min_chars: int = Field(16, ge=0, description="Shortest answer: nothing shorter is a kernel or a tool call.")
     max_chars: int = Field(120_000, gt=0, description="Longest example: about the reference's 32,768 tokens.")
     suites: tuple[str, ...] = Field((), description="Folders of KernelBench-format files that will be measured on: tasks like theirs go.")
-    contaminated_operators: int = Field(
-        2, ge=1, description="Shortest operator sequence that makes a task a suite's by being equal: every suite has a lone softmax.")
+    contaminated_operators: int = Field(2, ge=1, description="Shortest operator sequence that makes a task a suite's by being equal.")
     contaminated: float = Field(
         0.9, gt=0, le=1, description="Similarity of modules from which on a task is a suite's: one operator of twenty replaced.")
     duplicate: float = Field(
@@ -324,12 +315,9 @@ class Diversity(Section):
     target: int = Field(0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit.")
     skill_share: float = Field(
         0.2, gt=0, le=1, description="Largest share of the rows with skills that one skill may be in; more where there are few skills.")
-    share_from: int = Field(
-        24, ge=1, description="Rows that one skill or operator may always be in: a task makes about ten rows of equal operators, "
-        "and shares of half a dozen tasks say nothing.")
+    share_from: int = Field(24, ge=1, description="Rows one skill or operator may always be in: those of two tasks or three.")
     operator_share: float = Field(
-        0.7, gt=0, le=1, description="The same for one operator. The generator puts mul into 61 % of its rows: cutting it to half "
-        "would cost a fifth of all rows for 8 % more effective operators.")
+        0.7, gt=0, le=1, description="The same for one operator: mul is in 61 % of rows; half would cost a fifth of all for 8 % diversity.")
 
 
 class Config(Section):

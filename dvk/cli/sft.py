@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Teach a model the three roles: collect examples, diversify them, fit.", invoke_without_command=True)
+app = typer.Typer(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -23,17 +23,20 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes (default: th
 Start = Annotated[str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")]
 Epochs = Annotated[float | None, typer.Option(min=0.0, help="Times through the examples.")]
 
+Against = Annotated[list[Path] | None, typer.Option(help="Folder of tasks to be measured on: what is like them is left out. Repeatable.")]
+BestSteps = Annotated[bool, typer.Option("--best-steps", help="Fit on answers that improve on a measured predecessor alone.")]
+
 
 @app.callback()
 def everything(
     context: typer.Context, out: Out = None, resume: Resume = False, data: Data = None, backend: Backends = None, tasks: Tasks = None,
-    workers: Workers = None, start: Start = "nano-from-zero", epochs: Epochs = None, as_json: Json = False, config: Conf = None,
-    settings: Settings = None,
+    workers: Workers = None, start: Start = "nano-from-zero", epochs: Epochs = None, against: Against = None, best_steps: BestSteps = False,
+    as_json: Json = False, config: Conf = None, settings: Settings = None,
 ) -> None:
     """All stages in turn; each can also be run alone."""
     if context.invoked_subcommand is None:
-        run(("collect", "diversify", "fit"), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks,
-            workers=workers, start=start, epochs=epochs)
+        run(("collect", "filter", "diversify", "fit"), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks,
+            workers=workers, start=start, epochs=epochs, against=against, best_steps=best_steps)
 
 
 @app.command()
@@ -45,25 +48,34 @@ def collect(
     run(("collect",), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks, workers=workers)
 
 
+@app.command("filter")
+def keep(
+    out: Out = None, resume: Resume = True, against: Against = None, workers: Workers = None, as_json: Json = False, config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """Keep what is right, fast enough and in no suite given; every row left out is kept with the reason."""
+    run(("filter",), out, resume, as_json, config, settings, workers=workers, against=against)
+
+
 @app.command()
 def diversify(out: Out = None, resume: Resume = True, as_json: Json = False, config: Conf = None, settings: Settings = None) -> None:
-    """Leave out what is bad, doubled or too much of a kind; every row left out is kept with the reason."""
+    """Leave out what is doubled or too much of a kind; every row left out is kept with the reason."""
     run(("diversify",), out, resume, as_json, config, settings)
 
 
 @app.command()
 def fit(
-    out: Out = None, resume: Resume = True, start: Start = "nano-from-zero", epochs: Epochs = None, as_json: Json = False,
-    config: Conf = None, settings: Settings = None,
+    out: Out = None, resume: Resume = True, start: Start = "nano-from-zero", epochs: Epochs = None,
+    best_steps: BestSteps = False, backend: Backends = None, as_json: Json = False, config: Conf = None, settings: Settings = None,
 ) -> None:
     """Train on what was kept, or on all that was collected; a killed fit goes on from its last checkpoint."""
-    run(("fit",), out, resume, as_json, config, settings, start=start, epochs=epochs)
+    run(("fit",), out, resume, as_json, config, settings, backend=backend, start=start, epochs=epochs, best_steps=best_steps)
 
 
 def run(
     stages: tuple[str, ...], out: Path | None, resume: bool, as_json: bool, config: Path | None, settings: list[str] | None, *,
     data: list[Path] | None = None, backend: list[str] | None = None, tasks: int | None = None, workers: int | None = None,
-    start: str = "nano-from-zero", epochs: float | None = None,
+    start: str = "nano-from-zero", epochs: float | None = None, against: list[Path] | None = None, best_steps: bool = False,
 ) -> None:
     """Call the pipeline and print."""
     from dvk import config as configuration
@@ -73,9 +85,12 @@ def run(
     unknown = [b for b in backend or [] if b not in BACKENDS]
     if unknown:
         raise UsageError(f"the composer has no short form for `{unknown[0]}`", "choose triton or cpp")
-    merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs})
+    suites = [str(folder) for folder in against] if against else None
+    merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs, "diversity.suites": suites})
     chosen = tuple(backend or BACKENDS)
-    told = sft(Request(stages, tuple(data or ()), start, chosen, True, workers, out, resume, tuple(sys.argv)), merged)  # type: ignore[arg-type]  # checked
+    request = Request(stages, tuple(data or ()), start, chosen, best_steps=best_steps, workers=workers,  # type: ignore[arg-type]  # checked
+                      out=out, resume=resume, argv=tuple(sys.argv))
+    told = sft(request, merged)
     print(json.dumps(told) if as_json else "\n".join(lines(told)))
 
 

@@ -20,6 +20,8 @@ from dvk.composer.triton_online import online_pair
 
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
+LONG_COLUMN = LONG_SUM // 16
+"""The same down a column, which has one accumulator where a row's vector has sixteen: a mean of 16,384 equal terms was 1.5e-4 off."""
 SERIAL_BELOW = 1 << 13
 """Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
 
@@ -295,7 +297,8 @@ class Writer:
     # -------------------------------------------------------------- reductions
 
     def _acc_type(self, r: Instr) -> str:
-        long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > LONG_SUM
+        most = LONG_COLUMN if self.arrays else LONG_SUM
+        long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
 
     def _accumulate(self, r: Instr, acc: str) -> None:

@@ -9,7 +9,7 @@ The child's function receives one message `{"requests": [...]}` and sends one an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from dvk.sandbox import Death, Session
 
 
 def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per_child: int = 200,
-         num_workers: int = 1) -> Iterator[tuple[int, dict[str, Any] | Death]]:
+         num_workers: int = 1, env: Mapping[str, str] | None = None) -> Iterator[tuple[int, dict[str, Any] | Death]]:
     """Answers in the order of the requests.
 
     Args:
@@ -28,6 +28,7 @@ def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per
         limits: `wall_s` is for one request; the rest for a child.
         per_child: requests that one child gets.
         num_workers: children at a time.
+        env: more environment variables for the children, set before they import anything.
     """
     source = iter(requests)
     pending: deque[Future[list[dict[str, Any] | Death]]] = deque()
@@ -36,7 +37,7 @@ def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per
         try:
             while True:
                 while len(pending) < 2 * num_workers and (block := list(islice(source, per_child))):
-                    pending.append(pool.submit(_block, target, block, limits))
+                    pending.append(pool.submit(_block, target, block, limits, dict(env or {})))
                 if not pending:
                     return
                 for answer in pending.popleft().result():
@@ -47,13 +48,13 @@ def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per
                 future.cancel()
 
 
-def _block(target: str, block: list[dict[str, Any]], limits: Limits) -> list[dict[str, Any] | Death]:
+def _block(target: str, block: list[dict[str, Any]], limits: Limits, env: dict[str, str]) -> list[dict[str, Any] | Death]:
     answers: list[dict[str, Any] | Death] = []
     while len(answers) < len(block):
         rest = block[len(answers):]
         whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
         # Many small operators: a thread more a core only waits.
-        with Session(target, whole, late_env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}) as session:
+        with Session(target, whole, env=env, late_env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}) as session:
             session.send({"requests": rest})
             for _ in rest:
                 answer = session.receive(limits.wall_s)

@@ -1,15 +1,17 @@
 """The diversity filter: which of many examples are worth learning from, and why each other one is not.
 
 The daVinci paper names one (density clustering of the SFT data) and publishes neither code nor criterion; this is
-ours. In order: `filter` what is not good enough, `contamination` with suites that will be measured on,
-`duplicates`, `clusters` of equal structure, of each cluster only so many, and `balance` over kinds, operators and
-skills so that no skill dominates. `sketches` and `lexing` make texts comparable, `report` shows coverage before and
-after, `stream` runs it all over files. `steps` is Kernel-Smith's choice of improving steps.
+ours. In order: `filter` what is not good enough, `contamination` with suites that will be measured on (both also as a
+stage of their own, `sift`), `duplicates`, `clusters` of equal structure, of each cluster only so many, and `balance` over
+kinds, operators and skills so that no skill dominates. `sketches` and `lexing` make texts comparable, `report` shows
+coverage before and after, `stream` runs it all over files. `steps` is Kernel-Smith's choice of improving steps.
 
 Everything is a function of the rows, the settings and the seed: the order of the input does not matter.
 """
 
+from dvk.learn.diversity.contamination import Suites
+from dvk.learn.diversity.sift import sift
 from dvk.learn.diversity.steps import best_steps
 from dvk.learn.diversity.stream import Outcome, diversify, run
 
-__all__ = ["Outcome", "best_steps", "diversify", "run"]
+__all__ = ["Outcome", "Suites", "best_steps", "diversify", "run", "sift"]

@@ -89,12 +89,14 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
     counts = [0] * len(numbers)
     totals = {facet: 0 for facet in shares}
     goal = settings.target or len(rows)
+    # Where one task makes a dozen rows, a share of a few dozen says nothing of what dominates: it would leave out all but a few.
+    least = max(1, settings.share_from)
 
     def blocked(position: int) -> tuple[str, str] | None:
         """(facet, value) if a limit forbids the row now."""
         for facet, share in shares.items():
             for name in limited[facet][position]:
-                if counts[numbers[facet, name]] + 1 > max(1, math.floor(share * (totals[facet] + 1) + 1e-9)):
+                if counts[numbers[facet, name]] + 1 > max(least, math.floor(share * (totals[facet] + 1) + 1e-9)):
                     return facet, name
         return None
 
@@ -105,7 +107,7 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
         known = np.array(counts, dtype=np.int64)
         gains = np.bincount(owner, weights=weight / (1 + known[flat]), minlength=len(rows))
         # What no row of this round can make admissible is not looked at one by one.
-        most = {facet: max(1.0, share * (totals[facet] + room - len(taken)) + 1e-9) for facet, share in shares.items()}
+        most = {facet: max(float(least), share * (totals[facet] + room - len(taken)) + 1e-9) for facet, share in shares.items()}
         over = np.zeros(len(numbers), dtype=bool)
         for facet, found in facet_of.items():
             over |= found & (known + 1 > most[facet])

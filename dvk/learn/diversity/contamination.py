@@ -1,7 +1,8 @@
 """Tasks that a suite will be measured on must not be learned from: comparison by what the module does, not how it is written.
 
-Two tests of a task's source against every file of the given folders: equal syntax trees once names, docstrings and
-annotations are taken out, or shingles of normalised tokens that mostly agree. Only classes and functions count; the lines
+Three tests of a task against every file of the given folders: the same operators in the same order (where signatures are
+given), equal syntax trees once names, docstrings and annotations are taken out, or shingles of normalised tokens that
+mostly agree. Only classes and functions count; the lines
 that make inputs and name sizes do not, so a suite's task at another size is still the suite's task. Files of a suite
 are read to compare with; nothing of them is kept but their names.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,14 @@ _INNER = re.compile(r"^[ \t]*super\(.*\).__init__\(\)[ \t]*$", re.M)
 class Suites:
     """The modules of some folders, ready to be compared with."""
 
-    def __init__(self, folders: Sequence[str | Path], threshold: float):
+    def __init__(self, folders: Sequence[str | Path], threshold: float, signatures: Mapping[tuple[str, ...], str] | None = None,
+                 shortest: int = 2):
         """Read all `*.py` below `folders`.
 
         Args:
             threshold: Jaccard similarity of shingles from which on two modules are one.
+            signatures: operator sequence of a file's captured graph → the file's name.
+            shortest: operators that a sequence must have to be compared: every suite has a lone relu.
 
         Raises:
             UsageError: a folder is missing or holds no Python file.
@@ -65,10 +69,28 @@ class Suites:
         self._shingles = flat[order]
         self._files = np.repeat(np.arange(len(sets)), self._sizes)[order]
         self._known: dict[str, str | None] = {}
+        self._signatures = {found: name for found, name in (signatures or {}).items() if len(found) >= shortest}
 
-    def match(self, source: str) -> str | None:
-        """Which file the module is, and by what test; None when it is none of them."""
-        if not self.names:
+    @property
+    def empty(self) -> bool:
+        """There is nothing to compare with."""
+        return not self.names and not self._signatures
+
+    @property
+    def num_signatures(self) -> int:
+        """Distinct operator sequences that are compared."""
+        return len(self._signatures)
+
+    def match(self, source: str | None, signature: Sequence[str] = ()) -> str | None:
+        """Which file the task is, and by what test; None when it is none of them.
+
+        Args:
+            source: of its reference module, if it is known.
+            signature: its operator sequence, as `Graph.signature` gives it.
+        """
+        if (name := self._signatures.get(tuple(signature))) is not None:
+            return f"the operators of {name} in the same order"
+        if not self.names or source is None:
             return None
         key = content_hash(source)
         if key not in self._known:

@@ -28,12 +28,16 @@ Fate = tuple[str, str] | None
 
 
 def decide(
-    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None
+    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None, *, sifted: bool = False
 ) -> tuple[list[Fate], dict[str, Any]]:
-    """The fate of every example of a source, in its order, and the report."""
+    """The fate of every example of a source, in its order, and the report.
+
+    Args:
+        sifted: rows have passed what is asked of each by itself (`sift`).
+    """
     settings, seed, tell = config.diversity, config.seed, progress or _silent
     clock = _Clock()
-    everything, fates, rows, places = _read(source, config, known_skills, tell)
+    everything, fates, rows, places = _read(source, config, known_skills, tell, sifted)
     clock.lap("read")
 
     def refuse(found: dict[int, tuple[str, str]]) -> None:
@@ -97,11 +101,11 @@ def decide(
 
 
 def _read(
-    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress
+    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress, sifted: bool
 ) -> tuple[list[Row], list[Fate], Rows, list[int]]:
     """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
     settings = config.diversity
-    suites = Suites(settings.suites, settings.contaminated)
+    suites = Suites(() if sifted else settings.suites, settings.contaminated)
     everything: list[Row] = []
     fates: list[Fate] = []
     places: list[int] = []
@@ -118,7 +122,7 @@ def _read(
 
     known = set(known_skills) if known_skills is not None else None
     for example in source:
-        fate = filter.reason(example, settings, known)
+        fate = None if sifted else filter.reason(example, settings, known)
         if fate is None and suites.names and (module := source_of(example)) and (found := suites.match(module)):
             fate = ("contaminated", found)
         everything.append(facts(example))

@@ -76,6 +76,8 @@ def _not_executed(example: Example, settings: Diversity) -> tuple[str, str] | No
 
 
 def _slow(example: Example, settings: Diversity) -> tuple[str, str] | None:
+    if example.kind not in PLAYS and not example.chosen:
+        return None  # that nothing was worth choosing or keeping is what a slow episode teaches
     least = getattr(settings.min_speedup, example.kind)
     if example.speedup is None:
         return ("no_speedup", "nothing was measured") if settings.require_speedup and least > 0 else None
@@ -86,7 +88,8 @@ def _slow(example: Example, settings: Diversity) -> tuple[str, str] | None:
 
 def _size(example: Example, settings: Diversity) -> tuple[str, str] | None:
     answer = example.answer()
-    if len(answer.strip()) < settings.min_chars:
+    # Roles answer in a word or two (`select none`); what is short for them is for whoever reads the answer to say.
+    if len(answer.strip()) < (settings.min_chars if example.kind in PLAYS else 1):
         return "too_short", f"{len(answer.strip())} characters are answered"
     whole = len(answer) + sum(len(str(message.get("content") or "")) for message in example.messages if message["role"] != "assistant")
     if whole > settings.max_chars:
@@ -111,8 +114,8 @@ def _lazy(example: Example, settings: Diversity) -> tuple[str, str] | None:
 def _unknown_skill(example: Example, known_skills: Collection[str] | None) -> tuple[str, str] | None:
     if example.kind != "selection":
         return None
-    if not example.chosen:
-        return "unknown_skill", "picks none"
+    if not example.chosen and not example.skills:
+        return "unknown_skill", "picks none of none"
     for name in example.chosen:
         if example.skills and name not in example.skills:
             return "unknown_skill", f"{name} is not among the candidates"

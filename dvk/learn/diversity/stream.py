@@ -59,12 +59,15 @@ def run(
     config: Config,
     known_skills: Collection[str] | None = None,
     progress: Progress | None = None,
+    *,
+    sifted: bool = False,
 ) -> dict[str, Any]:
     """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
 
     Args:
         examples_path: a file of examples, a folder of them, or several of either.
         known_skills: names that selections may pick; None when no library was given.
+        sifted: the files come from `sift`, which has asked everything that can be asked of a row by itself.
 
     Returns:
         the report, as in `report.json`.
@@ -75,25 +78,25 @@ def run(
     """
     given = [examples_path] if isinstance(examples_path, Path) else examples_path
     paths = [path for one in given for path in files.files(one)]
-    key = _key(paths, config, known_skills)
-    if (finished := _finished(out_folder, key)) is not None:
-        return finished
+    key = key_of(paths, config, known_skills, str(VERSION) + (" sifted" if sifted else ""))
+    if (made_before := finished(out_folder, key)) is not None:
+        return made_before
     source = OnDisk(paths)
-    fates, made = decide(source, config, known_skills, progress)
+    fates, made = decide(source, config, known_skills, progress, sifted=sifted)
     out_folder.mkdir(parents=True, exist_ok=True)
-    _write(out_folder / "kept.jsonl", (line for line, fate in zip(source.raw(), fates) if fate is None))
-    _write(out_folder / "rejected.jsonl", (_refusal(line, fate) for line, fate in zip(source.raw(), fates) if fate is not None))
+    write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(source.raw(), fates) if fate is None))
+    write_lines(out_folder / "rejected.jsonl", (refusal(line, fate) for line, fate in zip(source.raw(), fates) if fate is not None))
     made |= {"key": key, "bytes": {name: (out_folder / name).stat().st_size for name in ("kept.jsonl", "rejected.jsonl")}}
-    _write(out_folder / "report.md", [report.markdown(made).encode()])
-    _write(out_folder / "report.json", [json.dumps(made, indent=1, ensure_ascii=False).encode()])
+    write_lines(out_folder / "report.md", [report.markdown(made).encode()])
+    write_lines(out_folder / "report.json", [json.dumps(made, indent=1, ensure_ascii=False).encode()])
     return made
 
 
 # ---------------------------------------------------------------- files
 
 
-def _key(paths: Sequence[Path], config: Config, known_skills: Collection[str] | None) -> str:
-    """Hash of all that the outcome depends on."""
+def key_of(paths: Sequence[Path], config: Config, known_skills: Collection[str] | None, version: str) -> str:
+    """Hash of all that an outcome depends on."""
     contents = []
     suites = [path for folder in config.diversity.suites for path in sorted(Path(folder).rglob("*.py"))]
     for path in [*paths, *suites]:
@@ -103,10 +106,10 @@ def _key(paths: Sequence[Path], config: Config, known_skills: Collection[str] | 
                 digest.update(block)
         contents.append(digest.hexdigest())
     skills = "any" if known_skills is None else json.dumps(sorted(known_skills))
-    return content_hash(str(VERSION), str(config.seed), config.diversity.model_dump_json(), skills, *contents)
+    return content_hash(version, str(config.seed), config.diversity.model_dump_json(), skills, *contents)
 
 
-def _finished(folder: Path, key: str) -> dict[str, Any] | None:
+def finished(folder: Path, key: str) -> dict[str, Any] | None:
     """The report of a finished run of that key in `folder`."""
     try:
         found = json.loads((folder / "report.json").read_bytes())
@@ -116,12 +119,14 @@ def _finished(folder: Path, key: str) -> dict[str, Any] | None:
     return dict(found) if complete else None
 
 
-def _refusal(line: bytes, fate: tuple[str, str]) -> bytes:
+def refusal(line: bytes, fate: tuple[str, str]) -> bytes:
+    """A line of `rejected.jsonl`."""
     head = json.dumps({"id": json.loads(line)["id"], "reason": fate[0], "detail": fate[1]}, ensure_ascii=False).encode()
     return head[:-1] + b', "example": ' + line + b"}"
 
 
-def _write(path: Path, lines: Iterable[bytes]) -> None:
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a whole file, aside and then renamed."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with aside.open("wb") as out:
         for line in lines:

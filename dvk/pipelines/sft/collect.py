@@ -4,7 +4,7 @@
     episodes     tasks on which the composer's variants are executed and timed: what pays, what is chosen, what is learnt
 
 Both are written block by block; a block that exists is whole, so a killed collect goes on with the next.
-Whether the renderings may be trained on is decided by the episodes: see `filter`.
+Whether the renderings may be trained on is decided by executing a sample of them: see `gate`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dvk.agents.showing import Subject
 from dvk.agents.teacher import Lesson, lessons
 from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
 
@@ -46,6 +47,7 @@ class Block:
     seed: int
     per_task: int
     with_skills: float
+    offset: float
     folder: str
 
     @property
@@ -67,7 +69,7 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     folder.mkdir(parents=True, exist_ok=True)
     each = -(-num_tasks // len(backends))
     blocks = [Block(number, min(BLOCK, each - number * BLOCK), backend, config.seed, config.collect.per_task, config.collect.with_skills,
-                    str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
+                    config.collect.offset, str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
     counts: Counter[str] = Counter()
     for row in run.read("collect/blocks.jsonl"):
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
@@ -114,6 +116,8 @@ def render(block: Block) -> dict[str, Any]:
         try:
             # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices.
             captured = trace_quickly(made.task("cpu"))
+            offsets = drawn(captured, rng, block.offset)
+            captured = shifted(captured, offsets)
             found = lessons(Subject(task, captured, block.backend), rng, block.per_task, with_skills=block.with_skills)
         except (CannotCompose, DvkError):
             counts["not_composed"] += 1
@@ -122,7 +126,7 @@ def render(block: Block) -> dict[str, Any]:
         subject = Subject(task, captured, block.backend)
         seen: set[str] = set()
         for lesson in found:
-            example = as_example(lesson, subject, about, dialect)
+            example = as_example(lesson, subject, about, dialect, {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
             if example.id not in seen:
                 seen.add(example.id)
                 lines.append(example.model_dump_json(exclude_defaults=True))
@@ -134,15 +138,19 @@ def render(block: Block) -> dict[str, Any]:
     return {"backend": block.backend, "number": block.number, **counts}
 
 
-def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, settings: Agents | None = None) -> Example:
-    """A lesson as an example in a dialect."""
+def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
+    """A lesson as an example in a dialect.
+
+    Args:
+        made: what makes the task and its listing again: the generator's `seed`, and `offsets` where there are any.
+    """
     assert subject.captured is not None
-    asked = dialect.policy(subject, lesson.skills, settings or Agents())
+    asked = dialect.policy(subject, lesson.skills, Agents())
     text = dialect.write_policy(lesson.variant.text)
     return Example.new(
         kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),
         task=about, signature=subject.captured.graph.signature(), backend=subject.backend, skills=tuple(s.name for s in lesson.skills),
-        code=text, quality={"family": lesson.family, "follows": lesson.follows}, origin="composer")  # fmt: skip
+        code=text, quality={"family": lesson.family, "follows": lesson.follows, **made}, origin="composer")  # fmt: skip
 
 
 def stream(paths: Sequence[Path]) -> Callable[[], Iterator[Example]]:
@@ -152,8 +160,8 @@ def stream(paths: Sequence[Path]) -> Callable[[], Iterator[Example]]:
     return lambda: (example for path in paths for example in read(path))
 
 
-def bar() -> Progress:
-    """Blocks done, on stderr."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} blocks"), TimeElapsedColumn(),
+def bar(what: str = "blocks") -> Progress:
+    """What is done, on stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.completed}}/{{task.total}} {what}"), TimeElapsedColumn(),
                TimeRemainingColumn())
     return Progress(*columns, console=Console(file=sys.stderr), refresh_per_second=2)

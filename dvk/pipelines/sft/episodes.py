@@ -139,12 +139,20 @@ def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, co
     made, subject = playing.made, playing.subject
     assert subject.captured is not None
     about = ExampleTask(id=subject.task.id, name=made.name, source=made.source, category=made.category, level=made.level)
+    known: dict[str, str] = {}
     for taught in teach(subject, playing.played, rng, dialect, config.agents):
-        yield as_example(taught, about, subject)
+        example = as_example(taught, about, subject, known.get(taught.improves))
+        if example.code and len(example.round_speedups) == 1:
+            known.setdefault(example.code, example.id)
+        yield example
 
 
-def as_example(taught: Taught, about: ExampleTask, subject: Subject) -> Example:
-    """With what was measured."""
+def as_example(taught: Taught, about: ExampleTask, subject: Subject, parent: str | None) -> Example:
+    """With what was measured.
+
+    Args:
+        parent: id of the example that shows the text which this one improves on.
+    """
     assert subject.captured is not None
     verdict: Verdict | None = taught.turn.verdict if taught.turn is not None else None
     timing = verdict.timing if verdict is not None else None
@@ -152,7 +160,7 @@ def as_example(taught: Taught, about: ExampleTask, subject: Subject) -> Example:
         kind=taught.kind, messages=taught.messages, tools=taught.tools, task=about, signature=subject.captured.graph.signature(),
         backend=subject.backend if taught.code else "", skills=taught.skills, chosen=taught.chosen, code=taught.code,
         speedup=timing.speedup.value if timing else None, lo=timing.speedup.lo if timing else None, round_speedups=taught.rounds,
-        origin="composer", verified=verdict is not None and verdict.status is Status.OK)  # fmt: skip
+        parent=parent, origin="composer", verified=verdict is not None and verdict.status is Status.OK)  # fmt: skip
 
 
 def tally(episode: Episode) -> dict[str, Any]:

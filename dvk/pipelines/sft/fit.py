@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -38,11 +38,19 @@ SAMPLE = 20_000
 
 Read = Callable[[], Iterator[Example]]
 """Opens the stream of examples anew."""
-Quality = Callable[[Trainable], dict[str, float]]
-"""Executed quality of a model in training: named figures."""
 
 
-def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Quality | None = None) -> dict[str, Any]:
+class Watcher(Protocol):
+    """Measures checkpoints beside the training."""
+
+    def begin(self, step: int, checkpoint: Path) -> None:
+        """Start on a checkpoint; returns at once."""
+
+    def ready(self, *, wait: bool) -> list[dict[str, Any]]:
+        """Rows for metrics.jsonl about checkpoints begun before; `wait` for what is under way, as long as it may take."""
+
+
+def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
 
     Args:
@@ -51,7 +59,7 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
         start: `nano-from-zero`, or a backbone's spec.
         config: `fit`, `learning`, `backbone`.
         origin: what the examples are, for the model's card; tokens are made anew when it changes.
-        quality: measured whenever a checkpoint is written.
+        quality: told of every checkpoint; what it finds is logged when it is ready.
 
     Returns:
         Figures of the whole fit; `checkpoint` is the last one's path.
@@ -80,7 +88,7 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
     held_packs = batches(held, plan(held.lengths(), capacity, seed=0), capacity, settings.micro_packs) if len(held) else []
     rank, processes = learner.accelerator.process_index, learner.accelerator.num_processes
     chief = rank == 0
-    tokens_before = sum(row["tokens"] for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
+    tokens_before = sum(row.get("tokens", 0) for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
     last: Path | None = kept
@@ -110,14 +118,19 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
                     figures["held_out_loss"] = learner.evaluate(held_packs)
                 if chief:
                     last = save(run, backbone, learner, step)
-                    if quality is not None:
-                        figures.update(quality(backbone))
-                        backbone.model.train()
                     pending[-1].update(rounded(figures))
+                    if quality is not None:
+                        quality.begin(step, last)
+            if chief and quality is not None:
+                write_metrics(run, quality.ready(wait=False))
             if chief and (len(pending) >= config.fit.log_every or ending or step % config.fit.save_every == 0):
                 write_metrics(run, pending)
                 pending = []
     seconds = time.monotonic() - spent
+    if chief and quality is not None:
+        rows = quality.ready(wait=True)
+        write_metrics(run, rows)
+        figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
     return {
         "steps": num_steps, "epochs": config.fit.epochs, "rows": len(train), "held_out_rows": len(held),
         "targets": int(fitted + tokens_before),
@@ -240,6 +253,8 @@ def save(run: RunFolder, backbone: Trainable, learner: Any, step: int) -> Path:
 
 def write_metrics(run: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
     """To metrics.jsonl, and to TensorBoard where it is installed."""
+    if not rows:
+        return
     for row in rows:
         run.append("metrics.jsonl", row)
     try:

@@ -1,4 +1,4 @@
-"""`dvk sft`, as a story: collect → diversify → fit, each on its own or all in turn, in one run folder.
+"""`dvk sft`, as a story: collect → filter → diversify → fit, each on its own or all in turn, in one run folder.
 
 Every stage looks first at what an earlier, perhaps killed, call has left, and goes on from there.
 """
@@ -6,7 +6,7 @@ Every stage looks first at what an earlier, perhaps killed, call has left, and g
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from dvk.learn import diversity, formats
 from dvk.learn.examples import Example
 from dvk.pipelines.sft.collect import renderings, stream
 from dvk.pipelines.sft.episodes import episodes
+from dvk.pipelines.sft.filtering import sifted
 from dvk.pipelines.sft.fit import FRESH, fit
+from dvk.pipelines.sft.gate import gate
+from dvk.pipelines.sft.quality import Quality
 from dvk.records import Backend
 from dvk.runs import RunFolder
 
-STAGES = ("collect", "diversify", "fit")
+STAGES = ("collect", "filter", "diversify", "fit")
 BACKENDS: tuple[Backend, ...] = ("triton", "cpp")
 
 
@@ -37,6 +40,8 @@ class Request:
     start: str = FRESH
     backends: tuple[Backend, ...] = BACKENDS
     diverse: bool = True
+    best_steps: bool = False
+    """Fit on what improved on a measured predecessor alone."""
     workers: int | None = None
     out: Path | None = None
     resume: bool = False
@@ -55,10 +60,14 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
             return dict(run.read("summary.jsonl")[-1])
         if "collect" in request.stages:
             told["collect"] = collect(run, request, config)
+        if "filter" in request.stages:
+            told["filter"] = sifted(run, sources(run), config, request.workers or machine.num_cores())
         if "diversify" in request.stages:
             told["diversify"] = diversify(run, config) if request.diverse else {"skipped": "asked not to"}
         if "fit" in request.stages:
-            told["fit"] = fit(run, read(run), request.start, config, origin=origin(run))
+            reading, what = (best(read(run)), f"best steps of {origin(run)}") if request.best_steps else (read(run), origin(run))
+            with Quality(run, config, request.backends) as quality:
+                told["fit"] = fit(run, reading, request.start, config, origin=what, quality=quality)
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
             run.finish("done")
@@ -73,6 +82,8 @@ def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
         backend: Backend = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
         if config.collect.played and backend in request.backends:
             told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, config.collect.played, backend, workers).items()}}
+        if config.collect.executed:
+            told = {**told, **{f"gate_{k}": v for k, v in gate(run, config, workers).items()}}
         return told
     folder = run.path / "collect" / "imported"
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,16 +113,26 @@ def imported(path: Path, problems: list[Any]) -> Iterator[Example]:
 
 
 def diversify(run: RunFolder, config: Config) -> dict[str, Any]:
-    """Filter and balance; the report without its long tables."""
-    settings = config
-    if (run.path / "collect" / "renderings").is_dir():
-        # The composer's texts are not executed one by one, and it does not dominate by an operator: the generator draws them.
-        # Compact answers are a few words, and that nothing was gained or to be chosen is worth saying, too.
-        slow = config.diversity.min_speedup.model_copy(update={"selection": 0.0, "summary": 0.0})
-        loose = {"require_verified": False, "require_speedup": False, "min_chars": 4, "operator_share": 1.0, "min_speedup": slow}
-        settings = config.model_copy(update={"diversity": config.diversity.model_copy(update=loose)})
-    report = diversity.run(sources(run), run.path / "diversify", settings)
+    """Balance what the filter kept, or everything where it was not run; the report without its long tables."""
+    kept = filtered(run)
+    report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None)
     return {k: v for k, v in report.items() if not isinstance(v, (dict, list))}
+
+
+def filtered(run: RunFolder) -> Path | None:
+    """What the filter kept, if it was run.
+
+    Raises:
+        UsageError: it was, and kept nothing.
+    """
+    kept = run.path / "filter" / "kept.jsonl"
+    if not kept.is_file():
+        return None
+    if kept.stat().st_size == 0:
+        reasons = json.loads((run.path / "filter" / "report.json").read_text())["reasons"]
+        most = ", ".join(f"{count} {reason}" for reason, count in list(reasons.items())[:3])
+        raise UsageError(f"the filter kept nothing of `{run.path}`: {most}", "see filter/rejected.jsonl for the reason of every row")
+    return kept
 
 
 def sources(run: RunFolder) -> list[Path]:
@@ -127,9 +148,23 @@ def sources(run: RunFolder) -> list[Path]:
 
 
 def read(run: RunFolder) -> Any:
-    """The stream that is learned from: what diversify kept, or everything where it was not run."""
+    """The stream that is learned from: what the last stage that was run has kept."""
     kept = run.path / "diversify" / "kept.jsonl"
-    return stream([kept] if kept.is_file() else sources(run))
+    chosen = kept if kept.is_file() else filtered(run)
+    return stream([chosen] if chosen is not None else sources(run))
+
+
+def best(reading: Callable[[], Iterator[Example]]) -> Callable[[], Iterator[Example]]:
+    """Of a stream the steps that improved on their parents (`diversity.best_steps`).
+
+    Raises:
+        UsageError: there are none.
+    """
+    # Only what was measured can be a step or a parent, which is a small part of what there is.
+    chosen = {e.id for e in diversity.best_steps([e for e in reading() if e.speedup is not None])}
+    if not chosen:
+        raise UsageError("no example improves on a measured predecessor", "play more tasks (collect.played), or fit without --best-steps")
+    return lambda: (example for example in reading() if example.id in chosen)
 
 
 def origin(run: RunFolder) -> str:
@@ -137,4 +172,6 @@ def origin(run: RunFolder) -> str:
     kept = run.path / "diversify" / "report.json"
     if kept.is_file():
         return "diversified " + str(json.loads(kept.read_text()).get("key", kept.stat().st_size))
+    if (found := filtered(run)) is not None:
+        return f"filtered {json.loads((found.parent / 'report.json').read_text())['key']}"
     return f"{len(sources(run))} files of {sum(path.stat().st_size for path in sources(run))} bytes"

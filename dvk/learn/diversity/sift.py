@@ -1,0 +1,102 @@
+"""The filter stage: every row by itself, before any is compared with others of its kind.
+
+    kept.jsonl       the lines that stay, as they came
+    rejected.jsonl   {"id", "reason", "detail", "example"} a line
+    report.json      counts by reason and kind, and the key of what went in; written last
+
+Is it good enough (`filter`), near the best known for its task, and no suite's task (`contamination`)? What was never executed
+itself is asked of whoever vouches for its like.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from dvk.config import Config
+from dvk.learn.diversity import filter, stream
+from dvk.learn.diversity.contamination import Suites, source_of
+from dvk.learn.diversity.sources import OnDisk
+from dvk.learn.examples import Example, files
+
+VERSION = 1
+"""Raised when the stage decides otherwise on equal input."""
+Fate = tuple[str, str] | None
+Vouch = Callable[[Example], Fate | Literal[False]]
+"""Of a row that was never executed itself: a fate, None when its like was executed and right, False when nothing is known."""
+
+
+def sift(
+    examples_paths: Sequence[Path], out_folder: Path, config: Config, suites: Suites, *, vouch: Vouch | None = None,
+    source: Callable[[Example], str | None] = source_of, depends: str = "",
+) -> dict[str, Any]:
+    """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
+
+    Args:
+        examples_paths: files, or folders of them.
+        suites: what must not be learned from.
+        vouch: see `Vouch`.
+        source: the reference module that an example is about, where it can be told.
+        depends: a hash of all that `vouch` and `suites` depend on.
+
+    Returns:
+        the report, as in `report.json`.
+
+    Raises:
+        UsageError: no examples, or a line that is not one.
+    """
+    paths = [path for one in examples_paths for path in files(one)]
+    key = stream.key_of(paths, config, None, f"sift {VERSION} {depends}")
+    if (finished := stream.finished(out_folder, key)) is not None:
+        return finished
+    given = OnDisk(paths)
+    settings = config.diversity
+    best: dict[tuple[str, str], float] = {}
+    for example in given:
+        if example.speedup is not None and example.kind in filter.PLAYS:
+            at = (example.task.id, example.backend)
+            best[at] = max(best.get(at, 0.0), example.speedup)
+    fates: list[Fate] = []
+    counts: dict[str, Counter[str]] = {}
+    for example in given:
+        fate = _fate(example, settings, suites, vouch, source, best)
+        fates.append(fate)
+        counts.setdefault(example.kind, Counter())[fate[0] if fate else "kept"] += 1
+    out_folder.mkdir(parents=True, exist_ok=True)
+    stream.write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(given.raw(), fates) if fate is None))
+    stream.write_lines(out_folder / "rejected.jsonl", _refusals(given, fates))
+    reasons = Counter(fate[0] for fate in fates if fate is not None)
+    report = {
+        "version": VERSION, "num_rows": len(fates), "num_kept": len(fates) - sum(reasons.values()),
+        "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        "by_kind": {kind: dict(sorted(found.items())) for kind, found in sorted(counts.items())},
+        "suite_files": len(suites.names), "suite_signatures": suites.num_signatures, "key": key,
+        "bytes": {name: (out_folder / name).stat().st_size for name in ("kept.jsonl", "rejected.jsonl")},
+    }  # fmt: skip
+    stream.write_lines(out_folder / "report.json", [json.dumps(report, indent=1, ensure_ascii=False).encode()])
+    return report
+
+
+def _refusals(given: OnDisk, fates: Sequence[Fate]) -> Iterator[bytes]:
+    return (stream.refusal(line, fate) for line, fate in zip(given.raw(), fates) if fate is not None)
+
+
+def _fate(example: Example, settings: Any, suites: Suites, vouch: Vouch | None, source: Callable[[Example], str | None],
+          best: dict[tuple[str, str], float]) -> Fate:
+    known = vouch(example) if vouch is not None and not example.verified else False
+    if isinstance(known, tuple):
+        return known
+    if known is None:  # its like was executed: nothing was measured of it, and nothing need have been
+        settings = settings.model_copy(update={"require_verified": False, "require_speedup": False})
+    if (fate := filter.reason(example, settings)) is not None:
+        return fate
+    top = best.get((example.task.id, example.backend), 0.0)
+    if example.kind == "policy" and example.speedup is not None and example.speedup < settings.near_best * top:
+        return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
+    if suites.empty:
+        return None
+    found = suites.match(source(example), example.signature)
+    return ("contaminated", found) if found is not None else None

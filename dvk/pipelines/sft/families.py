@@ -1,0 +1,82 @@
+"""Families of the composer's texts, and a sample that sees every one of them.
+
+A family is a template and a variant: back end, the algorithms of the text's kernels, and what kind of task it is. What is
+right for one text of a family is held to be right for all; what is not executed in any is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk.records import Backend, content_hash
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text that could be executed."""
+
+    id: str
+    """Hash of task and text: a text that several conversations end with is one."""
+    family: str
+    backend: Backend
+    task: str
+    level: str
+    seed: int
+    """`generate.make(seed, level, profile)` gives its task."""
+    code: str
+    offsets: tuple[tuple[str, int], ...] = ()
+    """What its listing's indices were moved by (`offsets`)."""
+
+
+def family_of(row: dict[str, Any]) -> str | None:
+    """The family of an example as it is on disk; None for one that is no rendering."""
+    quality, task = row.get("quality", {}), row["task"]
+    if row.get("origin") != "composer" or row.get("verified") or "family" not in quality:
+        return None
+    return f"{row['backend']} {quality['family']} in {task.get('level')}/{task.get('category')}"
+
+
+def texts(paths: Iterable[Path]) -> Iterator[Text]:
+    """The distinct texts of rendered examples, in their order."""
+    seen: set[str] = set()
+    for path in paths:
+        for line in path.open("rb"):
+            row = json.loads(line)
+            family = family_of(row)
+            if family is None or "seed" not in row["quality"]:
+                continue
+            id_ = content_hash(row["task"]["id"], row["backend"], row["code"])
+            if id_ not in seen:
+                seen.add(id_)
+                moved = tuple(sorted(row["quality"].get("offsets", {}).items()))
+                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], row["quality"]["seed"], row["code"], moved)
+
+
+def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
+    """At least `count` texts, and one or more of every family; all of them where there are fewer.
+
+    Rare families are filled first: the allowance of each is doubled until there are enough. Texts of one task are taken
+    together, because they share its reference, its inputs and its expected outputs.
+    """
+    by_task: dict[tuple[str, Backend], list[Text]] = {}
+    for text in found:
+        by_task.setdefault((text.task, text.backend), []).append(text)
+    order = sorted(by_task, key=lambda key: content_hash(str(seed), *key))
+    taken: dict[str, Text] = {}
+    numbers: Counter[str] = Counter()
+    allowance = 1
+    while len(taken) < min(count, len(found)):
+        for key in order:
+            if len(taken) >= count and allowance > 1:
+                break
+            for text in by_task[key]:
+                if text.id not in taken and numbers[text.family] < allowance:
+                    taken[text.id] = text
+                    numbers[text.family] += 1
+        allowance *= 2
+    return list(taken.values())

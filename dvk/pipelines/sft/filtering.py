@@ -1,0 +1,121 @@
+"""The second stage: only what is right, fast enough and in no suite that will be measured on.
+
+    collect/ → filter/kept.jsonl, rejected.jsonl (every row with its reason), report.json
+
+The composer's texts are right when their family passed the gate; everything else is right when it was executed itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.learn import diversity
+from dvk.learn.diversity.contamination import source_of
+from dvk.learn.diversity.sift import Fate, Vouch
+from dvk.learn.examples import Example
+from dvk.pipelines.sft.collect import DEVICES
+from dvk.pipelines.sft.families import family_of
+from dvk.pipelines.sft.gate import FAMILIES, admitted
+from dvk.records import Task, content_hash
+from dvk.runs import RunFolder
+from dvk.tasks.sourcetext import read_source
+
+SIGNATURES = "filter/signatures.jsonl"
+
+
+def sifted(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) -> dict[str, Any]:
+    """Run the stage; counts by reason.
+
+    Args:
+        paths: what was collected.
+        config: `diversity`; its `suites` are the folders to keep away from.
+
+    Raises:
+        UsageError: a suite is missing, or the gate was not run.
+    """
+    settings = config.diversity
+    signatures, unknown = suite_signatures(run, settings.suites, workers)
+    suites = diversity.Suites(settings.suites, settings.contaminated, signatures, settings.contaminated_operators)
+    rendered = (run.path / "collect" / "renderings").is_dir()
+    families = admitted(run.path) if rendered and config.collect.executed else None
+    depends = content_hash(json.dumps(sorted(map(list, signatures))), (run.path / FAMILIES).read_text() if families is not None else "off")
+    report = diversity.sift(paths, run.path / "filter", config, suites, vouch=voucher(families) if rendered else None, source=reference,
+                            depends=depends)  # fmt: skip
+    told = {"rows": report["num_rows"], "kept": report["num_kept"], **{f"rejected_{k}": v for k, v in report["reasons"].items()}}
+    if settings.suites:
+        told |= {"suite_files": report["suite_files"], "suite_signatures": report["suite_signatures"], "suite_files_not_captured": unknown}
+    return told
+
+
+def voucher(families: dict[str, str | None] | None) -> Vouch:
+    """What the gate says of a text that was not executed itself; None: it was switched off, and all are admitted."""
+
+    def vouch(example: Example) -> Fate | Literal[False]:
+        if example.origin != "composer" or "family" not in example.quality:
+            return False
+        if families is None:
+            return None
+        family = family_of(example.model_dump())
+        why = families.get(str(family), "its family is not known to the gate")
+        return None if why is None else ("family", why)
+
+    return vouch
+
+
+def reference(example: Example) -> str | None:
+    """The reference module that an example is about: as it says, or written again by the generator."""
+    seed = example.quality.get("seed")
+    if example.task.source is None and isinstance(seed, int) and example.task.level is not None and example.backend:
+        return _generated(seed, example.task.level, DEVICES[example.backend])  # type: ignore[index]
+    return source_of(example)
+
+
+@lru_cache(maxsize=64)
+def _generated(seed: int, level: str, profile: str) -> str | None:
+    from dvk.tasks.generate import make
+
+    made = make(seed, level, profile)  # type: ignore[arg-type]  # a level is what the generator wrote
+    return made.source if made is not None else None
+
+
+def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tuple[dict[tuple[str, ...], str], int]:
+    """Operator sequence → a file that has it, and how many files could not be captured; captured once a run and file.
+
+    Raises:
+        UsageError: a folder is missing or holds no Python file.
+    """
+    from dvk.composer.many import CannotCompose, capture_many
+
+    known = {row["file"]: row for row in run.read(SIGNATURES)}
+    wanted = list(_files(folders))
+    new = [(name, task) for name, task in wanted if name not in known]
+    for index, captured in capture_many((task for _, task in new), num_workers=workers):
+        name = new[index][0]
+        signature = None if isinstance(captured, CannotCompose) else list(captured.graph.signature())
+        run.append(SIGNATURES, {"file": name, "signature": signature})
+        known[name] = {"signature": signature}
+    rows = {name: known[name]["signature"] for name, _ in wanted}
+    return {tuple(s): name.rpartition(" ")[0] for name, s in rows.items() if s is not None}, sum(s is None for s in rows.values())
+
+
+def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
+    """Name with a hash of the contents, and a task for capture, of every file that defines a `Model`."""
+    for folder in map(Path, folders):
+        found = sorted(folder.rglob("*.py"))
+        if not found:
+            raise UsageError(f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files")
+        for path in found:
+            try:
+                source = read_source(path)
+            except (OSError, UnicodeDecodeError):
+                continue
+            if "class Model" in source:
+                id_ = content_hash(source)
+                yield f"{folder.name}/{path.relative_to(folder)} {id_}", Task(
+                    id=id_, name=path.stem, path=str(path), source=source, entry="Model", kind="module")

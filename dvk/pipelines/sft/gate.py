@@ -1,0 +1,158 @@
+"""May the composer's texts be learned from? A stratified sample of them is executed; families with a wrong one are left out.
+
+    renderings → families → a sample that sees each → executed, task by task → gate/families.json → `filter`
+
+Millions of tokens cannot be executed one by one. What each text did is on disk before the next task counts as done, so that
+a killed gate executes only what is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dvk.config import Config, Limits
+from dvk.errors import UsageError
+from dvk.harness.backends import default_device
+from dvk.pipelines.sft.collect import DEVICES, bar
+from dvk.pipelines.sft.families import Text, sample, texts
+from dvk.records import Backend, Device
+from dvk.runs import RunFolder
+from dvk.sandbox import Death
+from dvk.tasks.batch import each
+from dvk.tasks.generate import make
+
+EXECUTED = "gate/executed.jsonl"
+FAMILIES = "gate/families.json"
+TASK_S = 120.0
+"""For all texts of a task: half a minute of compiling at most, and the rest is a machine that is busy."""
+PER_CHILD = 24
+"""Tasks a child: its start, some seconds of imports, is shared by about a hundred texts."""
+
+
+def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
+    """Execute the sample, and decide about every family; returns counts.
+
+    Args:
+        run: with `collect/renderings`.
+        config: `seed`, `collect.executed`, `limits`.
+        workers: children at a time.
+    """
+    found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
+    chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
+    known = {row["id"]: row for row in run.read(EXECUTED)}
+    usable = [t for t in chosen if where(t.backend, config) is not None]
+    with bar("texts") as shown:
+        line = shown.add_task("execute", total=len(usable), completed=sum(t.id in known for t in usable))
+        for text, wrong in outcomes([t for t in usable if t.id not in known], config, workers):
+            row = {"id": text.id, "family": text.family, "task": text.task, "seed": text.seed, "wrong": wrong}
+            if wrong is not None:
+                row |= {"level": text.level, "backend": text.backend, "code": text.code}
+            run.append(EXECUTED, row)
+            known[text.id] = row
+            shown.advance(line)
+    families = decided(found, [known[t.id] for t in usable if t.id in known])
+    run.write_text(FAMILIES, json.dumps(families, indent=1, ensure_ascii=False))
+    return summary(found, families)
+
+
+def where(backend: Backend, config: Config) -> Device | None:
+    """What texts of a back end are executed on here: Triton's without a GPU in its interpreter, if asked to; None where they cannot be."""
+    device = DEVICES[backend]
+    if device == "cpu" or default_device() == "cuda":
+        return device
+    return "cpu" if backend == "triton" and config.collect.interpret else None
+
+
+def outcomes(wanted: Sequence[Text], config: Config, workers: int) -> Iterator[tuple[Text, str | None]]:
+    """(text, why it is wrong) of each; texts whose task cannot be used are left out.
+
+    A text that ends its process would take those of the same task with it: they are executed again, each alone.
+    """
+    limits = config.limits.model_copy(update={"wall_s": min(TASK_S, config.limits.wall_s)})
+    groups: dict[Any, list[Text]] = defaultdict(list)
+    for text in wanted:
+        groups[text.task, text.backend, text.offsets].append(text)
+    alone: list[list[Text]] = []
+    for group, answer in _answers(list(groups.values()), config, limits, workers):
+        if isinstance(answer, Death) and len(group) > 1:
+            alone += [[text] for text in group]
+        else:
+            yield from _read(group, answer)
+    for group, answer in _answers(alone, config, limits, workers):
+        yield from _read(group, answer)
+
+
+def _answers(
+    groups: Sequence[list[Text]], config: Config, limits: Limits, workers: int
+) -> Iterator[tuple[list[Text], dict[str, Any] | Death]]:
+    def request(group: list[Text]) -> dict[str, Any]:
+        first = group[0]
+        device = where(first.backend, config)
+        made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
+        assert made is not None and device is not None, "it was made before, and chosen because it can be executed"
+        return {"task": made.task(device).model_dump(mode="json"), "backend": first.backend, "texts": [t.code for t in group],
+                "offsets": dict(first.offsets)}
+
+    target = "dvk.pipelines.sft.executing:child"
+    per_child = max(1, min(PER_CHILD, len(groups) // (2 * workers)))
+    interpreted = any(t.backend == "triton" and where(t.backend, config) == "cpu" for group in groups for t in group)
+    env = {"TRITON_INTERPRET": "1"} if interpreted else None
+    for index, answer in each(target, map(request, groups), limits, per_child=per_child, num_workers=workers, env=env):
+        yield groups[index], answer
+
+
+def _read(group: Sequence[Text], answer: dict[str, Any] | Death) -> Iterator[tuple[Text, str | None]]:
+    if isinstance(answer, Death) and answer.reason == "timeout":
+        return  # slow is not wrong: Triton's interpreter may take minutes for a large tensor
+    if isinstance(answer, Death):
+        yield from ((text, f"it ended its process: {answer.reason}") for text in group)
+    elif "wrong" in answer:
+        yield from zip(group, answer["wrong"], strict=True)
+
+
+def decided(found: Sequence[Text], rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Family → `texts`, `executed`, `wrong`, and `refused`: why its texts may not be learned from, or None."""
+    families: dict[str, dict[str, Any]] = {}
+    for text in found:
+        entry = families.setdefault(text.family, {"texts": 0, "executed": 0, "wrong": 0, "refused": "none of its texts was executed"})
+        entry["texts"] += 1
+    for row in rows:
+        entry = families[row["family"]]
+        entry["executed"] += 1
+        entry["wrong"] += row["wrong"] is not None
+        if row["wrong"] is not None:
+            entry["refused"] = entry.get("first") or f"an executed text of it is wrong: {row['wrong']}"
+            entry["first"] = entry["refused"]
+        elif not entry["wrong"]:
+            entry["refused"] = None
+    for entry in families.values():
+        entry.pop("first", None)
+    return dict(sorted(families.items()))
+
+
+def summary(found: Sequence[Text], families: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The counts that are reported."""
+    passed = [f for f in families.values() if f["refused"] is None]
+    failed = sum(f["wrong"] > 0 for f in families.values())
+    counts = Counter(executed=sum(f["executed"] for f in families.values()), wrong=sum(f["wrong"] for f in families.values()))
+    return {
+        "texts": len(found), **counts, "families_passed": len(passed), "families_failed": failed,
+        "families_not_executed": len(families) - len(passed) - failed, "texts_admitted": sum(f["texts"] for f in passed),
+    }  # fmt: skip
+
+
+def admitted(folder: Path) -> dict[str, str | None]:
+    """Family → why it is refused, or None; of a run's folder.
+
+    Raises:
+        UsageError: no gate was run.
+    """
+    try:
+        families = json.loads((folder / FAMILIES).read_text())
+    except OSError:
+        raise UsageError(f"the texts in `{folder}` were never put to the gate", "run `dvk sft collect` to its end") from None
+    return {name: found["refused"] for name, found in families.items()}

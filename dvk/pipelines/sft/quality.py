@@ -1,0 +1,187 @@
+"""Executed quality while a model trains: each checkpoint answers some held-out tasks, in a process beside the training.
+
+The tasks are the generator's held-out compositions under a seed of their own: not those that are frozen for the final
+measurement. One checkpoint is measured at a time; one that comes while another is being measured is passed over, so that
+training never waits. Where nothing can be executed, that is logged, once, in the place of a figure.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from dvk.config import Config
+from dvk.harness.backends import default_device
+from dvk.pipelines.sft.collect import DEVICES
+from dvk.records import Backend, Record, Status, Task
+from dvk.runs import RunFolder
+
+SUBJECTS = "fit/quality.jsonl"
+SEED = 2
+"""Added to the run's seed: other tasks than those collected (0) and played (1)."""
+GIVEN_UP_S = 5.0
+"""What is ended has ended within this."""
+
+
+class Prepared(Record):
+    """A task examined and captured, kept for the next checkpoint."""
+
+    task: Task
+    captured: dict[str, Any]
+
+
+class Quality:
+    """Measures checkpoints; use as a context manager.
+
+    Args:
+        run: the run's folder.
+        config: `fit.quality_tasks`, `fit.quality_s`, the judge's settings.
+        backends: what the model was taught to write.
+    """
+
+    def __init__(self, run: RunFolder, config: Config, backends: Sequence[Backend]):
+        self.path, self.config = run.path, config
+        device = default_device()
+        usable = [b for b in backends if DEVICES[b] == device]
+        self.backend: Backend | None = usable[0] if usable else "cpp" if "cpp" in backends else None
+        self._process: Any = None
+        self._line: Connection | None = None
+        self._step, self._began = 0, 0.0
+        self._rows: list[dict[str, Any]] = []
+        self._said = False
+
+    def __enter__(self) -> Quality:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def begin(self, step: int, checkpoint: Path) -> None:
+        """Start on a checkpoint, unless one is being measured or none can be."""
+        if not self.config.fit.quality_tasks:
+            return
+        if self.backend is None:
+            if not self._said:
+                self._rows.append({"step": step, "quality_skipped": "no back end that it was taught can be executed here"})
+                self._said = True
+            return
+        self._look()
+        if self._process is not None:
+            self._rows.append({"step": step, "quality_skipped": f"step {self._step} is still being measured"})
+            return
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe(duplex=False)
+        arguments = (theirs, str(self.path), str(checkpoint), self.backend, self.config.model_dump_json())
+        self._process = context.Process(target=serve, args=arguments, daemon=False)
+        self._process.start()
+        theirs.close()
+        self._step, self._began = step, time.monotonic()
+
+    def ready(self, *, wait: bool) -> list[dict[str, Any]]:
+        """Rows found since the last call; `wait` for the one under way, until its time is up."""
+        self._look(wait=wait)
+        found, self._rows = self._rows, []
+        return found
+
+    def _look(self, *, wait: bool = False) -> None:
+        if self._process is None or self._line is None:
+            return
+        left = self.config.fit.quality_s - (time.monotonic() - self._began)
+        answer: dict[str, Any] | None = None
+        try:
+            if self._line.poll(max(0.0, left) if wait else 0.0):
+                answer = self._line.recv()
+        except EOFError:
+            answer = {"quality_skipped": "the process that measured it ended"}
+        if answer is None and left > 0 and not wait:
+            return
+        answer = answer or {"quality_skipped": f"it took longer than {self.config.fit.quality_s:.0f} s"}
+        self._rows.append({"step": self._step, **answer})
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.join(GIVEN_UP_S if self._line is not None and self._line.closed else 0.1)
+            if self._process.is_alive():
+                self._process.terminate()
+                self._process.join(GIVEN_UP_S)
+            if self._process.is_alive():
+                self._process.kill()
+        if self._line is not None:
+            self._line.close()
+        self._process = self._line = None
+
+
+# ------------------------------------------------------------------ the process beside
+
+def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, config: str) -> None:
+    """Measure one checkpoint, answer, end."""
+    from dvk.pipelines.sft.collect import quiet
+
+    quiet()
+    try:
+        line.send(measure(Path(folder), Path(checkpoint), backend, Config.model_validate_json(config)))
+    except Exception as error:  # noqa: BLE001 - training goes on whatever became of a measurement
+        line.send({"quality_skipped": f"{type(error).__name__}: {str(error)[:200]}"})
+    line.close()
+
+
+def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) -> dict[str, Any]:
+    """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
+    from dvk.agents import Subject, play_many
+    from dvk.agents.judging import Docket
+    from dvk.backbone import open_backbone
+    from dvk.composer import Captured
+
+    began = time.monotonic()
+    found = [Subject(p.task, Captured.model_validate(p.captured), backend) for p in prepared(folder, backend, config)]
+    prepared_s = time.monotonic() - began
+    greedy = config.rollout.model_copy(update={"schemes": 0, "null_scheme": True, "rollouts": 1, "turns": 1, "temperature": 0.0,
+                                               "summaries": 0})
+    played = config.model_copy(update={"rollout": greedy})
+    right = malformed = asked = 0
+    judging: Docket[Any]
+    with Docket(greedy.judges, played, tier="smoke") as judging:
+        for episode in play_many(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
+            for trace in episode.traces:
+                for turn in trace.turns:
+                    asked += 1
+                    right += turn.verdict is not None and turn.verdict.status is Status.OK
+                    malformed += turn.malformed is not None
+    if not asked:
+        return {"quality_skipped": "no held-out task could be prepared"}
+    return {"quality_correct": round(right / asked, 4), "quality_unread": round(malformed / asked, 4), "quality_tasks": asked,
+            "quality_prepared_s": round(prepared_s, 1), "quality_s": round(time.monotonic() - began, 1)}
+
+
+def prepared(folder: Path, backend: Backend, config: Config) -> list[Prepared]:
+    """The tasks, examined and captured at the first checkpoint and read from disk later."""
+    path = folder / SUBJECTS
+    if path.is_file():
+        return [Prepared.model_validate_json(line) for line in path.read_text().splitlines()]
+    from dvk import tasks
+    from dvk.composer import CannotCompose, capture
+    from dvk.errors import DvkError
+    from dvk.tasks.generate import generate
+
+    device = DEVICES[backend]
+    home = folder / "fit" / "quality"
+    home.mkdir(parents=True, exist_ok=True)
+    found = []
+    for made in generate(config.seed + SEED, config.fit.quality_tasks, split="heldout", device=device):
+        file = home / f"{made.name}.py"
+        file.write_text(made.source)
+        try:
+            task = tasks.load(str(file), device=device, limits=config.limits)
+            found.append(Prepared(task=task, captured=capture(task, config.limits).model_dump(mode="json")))
+        except (DvkError, CannotCompose):
+            continue
+    aside = path.with_suffix(".part")
+    aside.write_text("".join(json.dumps(p.model_dump(mode="json")) + "\n" for p in found))
+    aside.rename(path)
+    return found
