@@ -47,6 +47,7 @@ def command(
     contract: Annotated[
         str, typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto.")
     ] = "module",
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
@@ -106,6 +107,7 @@ def command(
         backward=backward,
         require_kernels=require_kernels,
         contract=contract,  # type: ignore[arg-type]
+        profile=profile,
         anew=anew,
         out=out,
         resume=resume,
@@ -148,12 +150,20 @@ def _progress(done: int, total: int, row: Row) -> None:
 def _print(rows: list[Row]) -> None:
     from rich.console import Console
 
+    from dvk.harness.profile_feedback import feedback
+    from dvk.harness.profile_record import profile_of
+
     # In a pipe nothing is as narrow as rich assumes.
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(_table(rows))
     for row in rows:
         if row.verdict.error or row.verdict.untimed_reason:
             print(f"{row.job.label}: {row.verdict.error or row.verdict.untimed_reason}")
+    for reference, remark in dict.fromkeys((row.job.reference, remark) for row in rows for remark in row.verdict.health):
+        print(f"{reference}: {remark}")
+    for row in rows:
+        if (found := profile_of(row.verdict)) is not None:
+            print(f"\n{row.job.label}: {feedback(found)}")
 
 
 def _table(rows: list[Row]) -> Table:

@@ -41,9 +41,11 @@ MIN_ROUNDS = 8
 """Even: rounds come in pairs of opposite order."""
 MAX_FLUSH_BYTES = 256 << 20
 NUM_ALONE = 7
-SHORT_MS, MOST_STANDS, ENOUGH_SEEN, LOOKS = 0.3, 80, 16, 2
-"""Stopping a process takes about 0.1 ms; how often it is stopped at most, how many threads must be seen somewhere, and how often
-it is stopped after each round of timed calls."""
+SHORT_MS, MOST_STANDS, MOST_S, ENOUGH_SEEN, LOOKS = 0.3, 600, 12.0, 16, 2
+"""Stopping a process takes about 0.1 ms, and of shorter calls the handing over of tensors is most (`unplugged` tells there); how often
+and how long it is stopped at most, how many threads must be seen somewhere, and how often after each round of timed calls."""
+LATER, SOONER = 1.15, 0.8
+"""Calls differ, a process's first ones most: the next stop is aimed later after one that met the call, else sooner."""
 
 LATER_BYTES = 2 << 30
 """Copies of timed outputs that are kept to be compared after the device was given back."""
@@ -54,7 +56,7 @@ MOST_BUFFERS = 64
 OnOutput = Callable[[Case, list[torch.Tensor]], None]
 OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor]], None]
 """Told the outputs of a timed call, and those buffers after it that the reference changes."""
-Outputs = list[tuple[Case, list[torch.Tensor]]]
+Outputs = list[tuple[Case, list[torch.Tensor], dict[str, torch.Tensor]]]
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Bench:
         self.cache_bytes = (
             torch.cuda.get_device_properties(0).L2_cache_size if task.device == "cuda" else last_level_cache_bytes()
         )
-        self._alone_ms, self._overhead_ms = 1.0, 20.0
+        self._alone_ms, self._overhead_ms, self._within_ms = 1.0, 20.0, 1.0
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
         before = cases.initial(0)
@@ -180,12 +182,12 @@ class Bench:
         samples = Samples({name: [] for name in arms}, {name: [] for name in arms})
         order = list(arms)
         began = time.perf_counter()
-        kept = random.sample(self._changing, min(MOST_BUFFERS, len(self._changing)))
+        kept = self._kept()
         inside: list[Peer] = []
         number = 0
         try:
             for peer in arms.values():
-                peer.enter(self._outputs(), {name: _dense(self.native.buffers[name]) for name in kept})
+                peer.enter(self._outputs(), kept)
                 inside.append(peer)
             while True:
                 done = number - WARM_ROUNDS
@@ -198,8 +200,8 @@ class Bench:
                 order.reverse() if number % 2 else random.shuffle(order)
                 shots, leaves = self._round(arms, order, case, on_output is not None)
                 if seen is not None and shots["candidate"].inner_ms >= SHORT_MS:
-                    for _ in range(LOOKS):
-                        self._look(arms["candidate"], case, shots["candidate"], seen)
+                    for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
+                        self._look(arms["candidate"], case, seen)
                 if number >= WARM_ROUNDS:
                     for name, shot in shots.items():
                         samples.ms[name].append(max(shot.inner_ms, 1e-6))
@@ -231,23 +233,29 @@ class Bench:
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
         return shots, found
 
-    def own_share(self, peer: Peer, home: str) -> float | None:
-        """Share of a candidate's running threads that were seen in its own code; None where calls are too short to tell."""
+    def seen(self, peer: Peer, home: str) -> sampling.Seen:
+        """Where a candidate's threads were seen; hardly anywhere where calls are too short."""
         peer.enter(self._outputs())
         case = self.cases.fresh(0)
         shot, _ = peer.shoot(self.told_seed(case), False, lambda: self._lay(case))
+        self._within_ms = shot.inner_ms
         seen = sampling.Seen(peer.pid, home)
-        for _ in range(MOST_STANDS if shot.inner_ms >= SHORT_MS else 0):
-            if seen.count >= ENOUGH_SEEN:
+        end = time.monotonic() + MOST_S
+        for _ in range(MOST_STANDS):
+            enough = seen.count >= ENOUGH_SEEN or seen.looks >= 2 * ENOUGH_SEEN
+            if enough or self._within_ms < SHORT_MS or time.monotonic() > end:
                 break
-            self._look(peer, case, shot, seen)
+            self._look(peer, case, seen)
         peer.leave()
-        return seen.share if seen.count >= ENOUGH_SEEN // 2 else None
+        return seen
 
-    def _look(self, peer: Peer, case: Case, shot: Shot, seen: sampling.Seen) -> None:
+    def _look(self, peer: Peer, case: Case, seen: sampling.Seen) -> None:
         """See where it stands somewhere in a call; from within no different from those that are timed, until it is over."""
-        if peer.stand(self.told_seed(case), random.random() * shot.inner_ms / 1e3, lambda: self._lay(case)):
+        if peer.stand(self.told_seed(case), random.random() * self._within_ms / 1e3, lambda: self.board.put(case.inputs)):
             seen.look()
+            self._within_ms *= LATER
+        else:
+            self._within_ms *= SOONER
         peer.finish()
 
     def _lay(self, case: Case) -> None:
@@ -263,7 +271,8 @@ class Bench:
         samples = Samples({"reference": [], "candidate": []}, {})
         later: Outputs = []
         room = LATER_BYTES
-        player.enter(self._outputs())
+        kept = self._kept()
+        player.enter(self._outputs(), kept)
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
             mature = done >= MIN_ROUNDS
@@ -276,13 +285,17 @@ class Bench:
             if done >= 0:
                 samples.ms["reference"].append(max(reference_ms, 1e-6))
                 samples.ms["candidate"].append(max(candidate_ms, 1e-6))
-            size = sum(leaf.nbytes for leaf in leaves)
-            if size <= room:
+            size, after = sum(leaf.nbytes for leaf in leaves), len(leaves) - len(kept)
+            keep = size <= room
+            if keep:
                 room -= size
-                later.append((case, [leaf.clone() for leaf in leaves]))
+                leaves = [leaf.clone() for leaf in leaves]
+            told = case, leaves[:after], dict(zip(kept, leaves[after:], strict=True))
+            if keep:
+                later.append(told)
             else:
                 try:
-                    on_output(case, leaves, {})
+                    on_output(*told)
                 except BaseException:
                     player.leave()
                     raise
@@ -290,6 +303,11 @@ class Bench:
         player.leave()
         samples.seconds = time.perf_counter() - began
         return samples, later
+
+    def _kept(self) -> dict[str, Layout]:
+        """Buffers to read after each call of a series: those that the reference changes, or some of them."""
+        chosen = random.sample(self._changing, min(MOST_BUFFERS, len(self._changing)))
+        return {name: _dense(self.native.buffers[name]) for name in chosen}
 
     def _outputs(self) -> list[Layout]:
         return [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]

@@ -103,13 +103,20 @@ class Board:
         return [
             i
             for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
-            if place.numel() and not torch.equal(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
+            if place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
         ]
 
     def close(self) -> None:
         """Give the memory back; the tensors must not be used again."""
         self.tensors.clear()
         self._memory.close()
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of equal length. On a CPU by memcmp, which takes a third of torch.equal's time."""
+    if one.device.type != "cpu":
+        return torch.equal(one, other)
+    return memory.equal(one.data_ptr(), other.data_ptr(), one.numel())
 
 
 class _Shared:

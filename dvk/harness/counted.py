@@ -17,7 +17,8 @@ from typing import Any
 
 from dvk.config import Limits
 from dvk.harness import ncu
-from dvk.records import Task
+from dvk.harness.profile_record import profile_of
+from dvk.records import Task, Verdict
 from dvk.sandbox import Channel, Message, Session
 
 CALLS = 2
@@ -45,6 +46,20 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
     if isinstance(answer, Message):
         return _checked(answer.value)
     return ncu.Result(reason=f"Nsight Compute's process ended ({answer.reason})")
+
+
+def counted(verdict: Verdict, task: Task, source: str, limits: Limits) -> Verdict:
+    """`verdict` with counters in its profile, or why there are none; as it is without one, or on a CPU.
+
+    Raises:
+        MachineError: no sandbox can be started.
+    """
+    found = profile_of(verdict)
+    if found is None or found.device != "cuda":
+        return verdict
+    own = [kernel.name for kernel in found.kernels if kernel.origin == "own"]
+    result = counters(task, source, own, limits) if ncu.find() is not None else ncu.Result(reason="no ncu on this machine")
+    return verdict.model_copy(update={"profile": ncu.with_counters(found, result).model_dump(mode="json")})
 
 
 def serve(channel: Channel) -> None:

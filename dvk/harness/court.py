@@ -13,36 +13,24 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any, Literal
 
 from dvk import machine
 from dvk.config import Config, Limits
-from dvk.harness import backends, ceilings, claims, provisions, recording, static
+from dvk.harness import backends, ceilings, claims, counted, provisions, recording, slowdown, static
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
+from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, trial
 from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
-RUNNER = "dvk.harness.runner:serve"
 PLAYER = "dvk.harness.player:serve"
 Contract = Literal["auto", "module", "plan"]
-HANG_UP_S = 30.0  # a referee whose runner has ended says so within this
-GONE_S = 5.0
-"""A player whose line is closed has ended within this."""
-SLOWED = 2.5
-"""A reference that takes this many times longer beside a candidate than alone is measured again without it."""
-GAINED = 1.2
-"""Who is not so many times faster than that reference has gained nothing: threads are slow to wake for both."""
-CHECKED = ("num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
+CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
 """Findings of the first process, which was checked on everything, where a second one was timed."""
 
 CONTROL = "reference#2"
-
-
-class RefereeDied(Exception):
-    """The process that judges has ended; the message says how."""
 
 
 class Court:
@@ -57,6 +45,7 @@ class Court:
         contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
             cannot be), `module` runs its host code, `auto` replays where it can, except for claims: those are about what
             users run.
+        profile: find out where the time of an ok candidate's call goes, too.
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
     Raises (all methods):
@@ -65,13 +54,13 @@ class Court:
 
     def __init__(
         self, task: Task, config: Config, *, backward: bool = False, brief: bool = False,
-        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module",
+        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool = False,
     ):
         self.task, self.config = task, config
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
-        self.contract = contract
+        self.contract, self.profile = contract, profile
         self._recorded: dict[str, Any] | None = None
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         limits = config.limits
@@ -126,7 +115,8 @@ class Court:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
         for attempt in range(2):
             try:
-                return self._judge(began, candidate, deadline)
+                verdict = self._judge(began, candidate, deadline)
+                return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits)
             except RefereeDied as death:
                 self.close()
                 if _passed(deadline):
@@ -290,6 +280,7 @@ class Court:
             "arms": [name for name in arms if name in self._arms],
             "one_case": one_case,
             "require_kernels": self.require_kernels,
+            "profile": self.profile and not one_case,
             "rounds": settings.claim_pairs if claim else settings.search_pairs,
             "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
         }
@@ -310,37 +301,11 @@ class Court:
         given = self._given(candidate)
         if given.failed is not None:
             return given.failed
-        ours, theirs = socket.socketpair()
-        with ours, theirs, closing(given):
-            runner = Session(
-                RUNNER, self._limits, env=given.env, late_env={**given.late, **self._runner_env()},
-                descriptors=[theirs.fileno(), *given.descriptors], isolate=self.task.device,
-            )
-            given.furnish(runner.home)
-            order = self._order(candidate, timed=timed, one_case=one_case)
-            self._referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
-        isolation = runner.isolation  # confirmed while it is there to be looked at
-        try:
-            answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, runner)
-            if answer is None:
-                log = runner.close()
-                findings = of_death(Death("timeout", log), self._referee.stage, self.config)
-                if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
-                    self.close()  # a referee that does not notice is of no more use
-                return None if _passed(deadline) else Measured(findings, log, isolation)
-            if isinstance(answer, Death):
-                raise RefereeDied(answer.reason)
-            findings = dict(answer.value["findings"])
-            log = ""
-            if findings.pop("gone", False):
-                death = runner.receive(HANG_UP_S)
-                if isinstance(death, Death):
-                    findings, log = {**findings, **of_death(death, self._referee.stage, self.config)}, death.log
-            else:
-                log = runner.close()  # which it may have done by itself, its line being closed
-            measured = Measured(findings, log, isolation, findings.pop("samples", {}))
-        finally:
-            runner.close()
+        measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case), deadline)
+        if measured is None:
+            return None
+        if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
+            return Measured(why, measured.log, measured.isolation)
         slowed = self._slowed(measured, deadline)
         if slowed is None:
             return measured
@@ -354,15 +319,39 @@ class Court:
         return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
     def _slowed(self, measured: Measured, deadline: float | None) -> str | None:
-        """A candidate that slows the reference down looks fast; the reference alone tells. None: it does not."""
+        """Why the candidate seems fast, if it is by slowing the reference down."""
         if not measured.samples or self._alone_ms is None:
             return None
         beside, before = median(measured.samples["reference"]), self._alone_ms
-        if beside <= SLOWED * before or beside <= GAINED * median(measured.samples["candidate"]):
+        if not slowdown.suspected(beside, median(measured.samples["candidate"]), before):
             return None
         self._alone_ms = self._alone(deadline)
-        alone = max(before, self._alone_ms or before)
-        return f"the reference takes {beside:.3g} ms beside it and {alone:.3g} ms without it" if beside > SLOWED * alone else None
+        return slowdown.found(beside, max(before, self._alone_ms or before))
+
+    def _tried(
+        self, given: provisions.Given, order: dict[str, Any], deadline: float | None, programs: bool = True
+    ) -> Measured | None:
+        return trial(
+            self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
+            env=self._runner_env(), deadline=deadline, lost=self.close, programs=programs,
+        )
+
+    def _sourceless(self, candidate: Candidate, measured: Measured, deadline: float | None) -> dict[str, Any] | None:
+        """Findings on kernels that were not compiled from the candidate's source: they also work where nothing can compile.
+
+        Only on a CPU: NVRTC and Triton compile in the candidate's own process. Who looks whether a compiler can be run, and
+        fails if not, passes.
+        """
+        asked = self.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
+        if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:
+            return None
+        bare = provisions.Given(env=backends.get(candidate.backend).env(self.task.device))
+        order = self._order(candidate, timed=False, one_case=True) | {"require_kernels": False}
+        second = self._tried(bare, order, deadline, programs=False)
+        if second is None or second.findings["status"] != Status.OK.value:
+            return None
+        error = "it computes the result where no compiler can be run: what it executes was not compiled from its source"
+        return {"status": Status.REJECTED.value, "stage": "compile", "error": error}
 
     def _alone(self, deadline: float | None) -> float | None:
         self._referee.send({"alone": True})

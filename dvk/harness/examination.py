@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from dvk.config import Judge
 from dvk.harness import compare
@@ -24,7 +25,9 @@ from dvk.harness.cases import Case, Cases, Key, Outcome
 from dvk.harness.charges import allowance, judged
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.harness.profile_record import Profile
 from dvk.harness.sampling import Seen
+from dvk.harness.unplug import unplugged
 from dvk.records import Status, Task
 
 Say = Callable[[str], None]
@@ -38,6 +41,9 @@ MOST_BYTES = 64 << 20
 
 
 MOST_LEAVES = 4096
+
+MOST_PROFILE = 1 << 20
+"""Characters of a profile that are believed."""
 
 MOSTLY = 0.5
 """Share of a call that must be the candidate's own under --require-kernels."""
@@ -87,6 +93,8 @@ class Examination:
         self.compiled: dict[str, Any] = {}
         self.coverage: float | None = None
         self.home = ""
+        self._seen: Seen | None = None
+        """Where it was in calls that were not timed."""
         self.contract = "module"
 
     def run(
@@ -98,6 +106,7 @@ class Examination:
         untimed: str | None,
         one_case: bool,
         require_kernels: bool,
+        profile: bool,
         home: str,
         arms: Mapping[str, Peer],
         rounds: int,
@@ -112,6 +121,7 @@ class Examination:
             untimed: None, or why no time is taken.
             one_case: check one input set only: the process is one of several that were given the same source.
             require_kernels: its own kernels must do the computing.
+            profile: find out, last, where the time of a call goes.
             home: its process's private folder.
             arms: what it is timed against, the reference among them; none: it is not timed.
             rounds: paired calls.
@@ -134,7 +144,8 @@ class Examination:
                 if require_kernels:
                     self._own_kernels()
             if not arms or untimed:
-                return self._findings(Status.OK, "done", untimed_reason=untimed)
+                found = self._profiled() if profile else {}
+                return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
             settle()
             self.say("prepare")
             with self.lane(False), self.threads():
@@ -146,13 +157,17 @@ class Examination:
                 stage = "time"
                 self.say("time")
                 if plan is None:
-                    return self._timed(arms, rounds, limit_s, require_kernels)
-                samples, outputs = self._duel(rounds, limit_s)
+                    timed = self._timed(arms, rounds, limit_s, require_kernels)
+                else:
+                    samples, outputs = self._duel(rounds, limit_s)
+                found = self._profiled() if profile else {}
+            if plan is None:
+                return {**timed, **found, "coverage": self.coverage}
             self.say("check")
-            for case, leaves in outputs:
-                self._timed_output(case, leaves, {})
+            for told in outputs:
+                self._timed_output(*told)
             return self._findings(
-                Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device",
+                Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
             )
         except Failed as error:
             return self._findings(error.status, error.stage or stage, error=error.error)
@@ -280,21 +295,27 @@ class Examination:
                 if self.follows:
                     self.bench.load(self.peer, case.key.weights)
                 self.peer.lend(self.bench.board_for(case), case.args, case.kwargs, case.key.variant)
-                answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
-                leaves, spec = _claims(answer)
-                outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
-                self._accept(self.cases.check(case, outputs, spec))
-        except (Failed, Wrong) as error:
-            what = error.error if isinstance(error, Failed) else str(error)
+                self._bare(case)
+            if self.contract == "module":  # it may have lifted that ban, which lies in its own process
+                with unplugged(self.peer.pid):
+                    self._bare(native)
+        except (Failed, Wrong, Gone) as error:
+            what = error.error if isinstance(error, Failed) else str(error) or "it ended where they had been"
             raise Failed(Status.REJECTED, "check", f"without PyTorch's operators it does not compute the result: {what}") from None
-        if self.task.device == "cpu":
-            # The candidate may have lifted that ban; where its threads stand it cannot hide.
-            self._seen_at_work(self.bench.own_share(self.peer, self.home), "check")
+        if self.task.device == "cpu" and not self.interpreted:  # other libraries it may call; where its threads stand it cannot hide
+            self._seen = self.bench.seen(self.peer, self.home)
+            self._at_work(self._seen, "check")
 
-    def _seen_at_work(self, coverage: float | None, stage: str) -> None:
-        if coverage is None:
+    def _bare(self, case: Case) -> None:
+        answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
+        leaves, spec = _claims(answer)
+        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        self._accept(self.cases.check(case, outputs, spec))
+
+    def _at_work(self, seen: Seen, stage: str) -> None:
+        if seen.count < ENOUGH_SEEN // 2:
             return
-        self.coverage = min(coverage, self.coverage if self.coverage is not None else 1.0)
+        self.coverage = min(seen.share, self.coverage if self.coverage is not None else 1.0)
         if self.coverage < MOSTLY:
             share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
             raise Failed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
@@ -318,14 +339,35 @@ class Examination:
             {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
             width=self.settings.settled, seen=seen,
         )
-        if seen is not None and seen.count >= ENOUGH_SEEN // 2:
-            self._seen_at_work(seen.share, "time")
+        if seen is not None:
+            if seen.count < ENOUGH_SEEN // 2 and self._seen is not None:
+                seen.add(self._seen)
+            self._at_work(seen, "time")
         allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
         told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
         return self._findings(
             Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
         )
+
+    def _profiled(self) -> Findings:
+        """Where the time of a call goes, where its process can tell; the share of its own kernels from who can be trusted.
+
+        That is the player, which replays them, and on a CPU the place where its threads are seen to be.
+        """
+        native = self.bench.native
+        self.bench.board.put(native.inputs)
+        try:
+            answer = self.peer.ask("profile", num_bytes=native.num_bytes + self.cases.weight_bytes)
+            found = Profile.model_validate(answer.get("profile")) if len(str(answer)) < MOST_PROFILE else None
+        except (Failed, Interfered, Gone, ValidationError):
+            return {}
+        if found is not None and self.contract == "plan":
+            self.coverage = found.coverage
+        elif self.coverage is None and self.task.device == "cpu" and not self.interpreted:
+            seen = self.bench.seen(self.peer, self.home)
+            self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
+        return {"profile": found and found.model_dump(mode="json")}
 
     def _duel(self, rounds: int, limit_s: float) -> tuple[Samples, Outputs]:
         return self.bench.duel(

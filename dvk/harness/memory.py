@@ -17,6 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
 _libc.process_vm_readv.argtypes = [
     ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
@@ -108,6 +109,11 @@ def keep_freed() -> None:
         _libc.mallopt(trim_threshold, (1 << 31) - 1)
     except AttributeError:  # another C library than GNU's
         pass
+
+
+def equal(one: int, other: int, size: int) -> bool:
+    """The `size` bytes at two addresses of this process agree."""
+    return not _libc.memcmp(one, other, size)
 
 
 def processor_s(pid: int) -> float:

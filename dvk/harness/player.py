@@ -119,6 +119,16 @@ class Player(Runner):
         self.leaves = list(found.values())
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
 
+    def do_profile(self, order: Answer) -> Answer:
+        """Where the time of a call of the plan goes, node by node; its kernels are known by their launches."""
+        from dvk.harness.profile import profile_call
+
+        replay, tensors = self.replays["native"], self.board.tensors if self.board else []
+        found = profile_call(
+            lambda: replay.run(tensors), "cuda", own_kernels=replay.kernels, compiled=replay.compiled, num_bytes=order["num_bytes"]
+        )
+        return {"profile": found.model_dump(mode="json")}
+
     def do_prepare(self, order: Answer) -> Answer:
         """Capture both arms, on the native inputs."""
         assert self.board is not None
@@ -153,6 +163,9 @@ class Player(Runner):
     def _rounds(self) -> None:
         reference, candidate = self._captured_reference(), self._candidate
         assert candidate is not None
+        state = self.replays["native"].state()
+        changing = [(value, self.initial[name]) for name, value in state.items() if name in self.initial]
+        answer = [*candidate.outputs, *(state[name] for name in self.kept)]
         flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, dtype=torch.int32, device="cuda")
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -171,11 +184,13 @@ class Player(Runner):
         while self.link.wait() != b"x":
             for scratch in candidate.scratch:
                 scratch.view(torch.uint8).fill_(0xFF)
+            for value, before in changing:
+                value.copy_(before)
             arms = [(START, reference), (END, candidate.replay)]
             random.shuffle(arms)
             for place, arm in arms:
                 self.control[place] = timed(arm)
-            self.copy_out(list(candidate.outputs))
+            self.copy_out(answer)
             self.link.ring(b"d")
 
     def _captured_reference(self) -> Callable[[], Any]:

@@ -68,6 +68,7 @@ class Pool:
         backward: bool = False,
         require_kernels: bool = False,
         contract: Contract = "module",
+        profile: bool = False,
     ) -> Iterator[tuple[int, Verdict]]:
         """(position of the job, verdict) as each ends, one a job.
 
@@ -91,12 +92,13 @@ class Pool:
                         court.turn_to(task)
                     elif court is None:
                         gpu = gpu_for(task, number)
-                        kind = gpu, backward, require_kernels, contract
+                        kind = gpu, backward, require_kernels, contract, profile
                         court = self._again(kind, task) or Court(
-                            task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract)
+                            task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
+                            profile=profile)
                     mine = court
-                    name = key(task, candidate, tier, baselines, self.config,
-                               flags={"backward": backward, "require_kernels": require_kernels, "contract": contract})
+                    flags = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
+                    name = key(task, candidate, tier, baselines, self.config, flags | ({"profile": True} if profile else {}))
                     verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
                 if court is not None:

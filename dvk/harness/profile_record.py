@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dvk.harness.ceilings import Ceilings, floor_ms
-from dvk.records import Device, Record
+from dvk.records import Device, Record, Status, Verdict
 
 Origin = Literal["own", "library", "copy"]
 
@@ -58,6 +58,23 @@ class Profile(Record):
     flops: float | None = Field(None, description="What the reference computes, floating-point operations a call.")
     floor_ms: float | None = Field(None, description="Roofline of the call on this machine.")
     counters_missing: str | None = Field(None, description="Why there are no Nsight Compute counters; null when there are, or unasked.")
+
+
+def profile_of(verdict: Verdict) -> Profile | None:
+    """The profile in a verdict; None where it has none, or one that another version made."""
+    try:
+        return None if verdict.profile is None else Profile.model_validate(verdict.profile)
+    except ValidationError:
+        return None
+
+
+def coverage(verdict: Verdict) -> float | None:
+    """Share of a call's device time in the candidate's own kernels; None where nobody can be trusted to know.
+
+    From launches that trusted code replayed, or from where its threads were seen from outside; never the candidate's word, which
+    `profile_of(verdict).coverage` may be. Not ok: 0.
+    """
+    return verdict.coverage if verdict.status is Status.OK else 0.0
 
 
 def against(profile: Profile, ceilings: Ceilings | None, precision: str = "fp32") -> Profile:

@@ -184,6 +184,17 @@ class Runner:
         self.leaves = [tensor.detach() for tensor in found.values()]
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
 
+    def do_profile(self, order: Answer) -> Answer:
+        """Where the time of a call goes: the candidate's word, since this is its process."""
+        from dvk.harness.profile import profile_call
+
+        def once() -> None:
+            with torch.no_grad():
+                self.call(*self.args, **self.kwargs)
+
+        put_buffers(self.model, self.initial)
+        return {"profile": profile_call(once, self.task.device, num_bytes=order["num_bytes"]).model_dump(mode="json")}
+
     def do_board(self, order: Answer) -> Answer:
         """A place for outputs."""
         if self.out is not None:

@@ -3,7 +3,7 @@
 The kernel tells where each thread of a stopped process stands (/proc/PID/task/TID/syscall), so this
 needs no cooperation, no perf and no trust. Code under the runner's private folder, or in memory
 without a file, is the candidate's own, unless an installed library holds the same bytes (`installed`); shared objects
-of installed packages are a library's; Python, libc and OpenMP's runtime are nobody's.
+of installed packages are a library's; Python with its glue, libc and OpenMP's runtime are nobody's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from bisect import bisect_right
 from collections import Counter
 
 from dvk.harness import installed, memory
+from dvk.sandbox import syscalls
 
 MOST_PAGES = 2
 """Looked for in the installed libraries, a second each; the others are taken for the like."""
 LEAST_VARIED = 12
 """Different values among the bytes of code worth looking for: padding is everywhere."""
+WAITING = ("futex", "sched_yield", "nanosleep", "clock_nanosleep")
 NEUTRAL = (
     "libc.", "libc-", "libm.", "libm-", "libmvec", "libgomp", "libomp", "libiomp", "libpthread", "ld-", "libstdc++", "libgcc", "libffi",
 )
@@ -38,13 +40,21 @@ class Seen:
         self._tally: Counter[str] = Counter()
         self._copied: dict[int, bool] = {}
         """By page of own code: it is a copy out of a library."""
+        self.looks = 0
+        """How often it was met at work, be it in code that is nobody's."""
 
     def look(self) -> None:
         """Count where the process, which is stopped, stands: the thread that was called if it runs anybody's code, else,
-        when that waits for them, the others. Threads that spin beside it are no part of the work."""
+        when that waits for them, the others. Threads that spin beside it are no part of the work, nor are those of a thread
+        that is yet at the judge's line: a starved one stays there for long."""
         found = standing(self._pid)
+        if self._pid not in found and not _waits(self._pid):
+            return
         called = {thread: counter for thread, counter in found.items() if thread == self._pid}
-        if owners(self._pid, list(called.values()), self._home) != ["python"] and not self._count(called):
+        if owners(self._pid, list(called.values()), self._home) == ["python"]:
+            return
+        self.looks += 1
+        if not self._count(called):
             self._count({thread: counter for thread, counter in found.items() if thread != self._pid})
 
     @property
@@ -56,6 +66,10 @@ class Seen:
     def share(self) -> float:
         """Of own code in what was seen."""
         return self._tally["own"] / max(1, self.count)
+
+    def add(self, other: Seen) -> None:
+        """What was seen there, too."""
+        self._tally += other._tally
 
     def _count(self, found: dict[int, int]) -> int:
         before, counters = self.count, list(found.values())
@@ -91,6 +105,15 @@ def standing(pid: int) -> dict[int, int]:
     return found
 
 
+def _waits(thread: int) -> bool:
+    """It is in a system call by which one thread waits for others."""
+    try:
+        with open(f"/proc/{thread}/syscall") as file:
+            return file.read().split()[0] in {str(syscalls.number(name)) for name in WAITING}
+    except (OSError, IndexError):
+        return False
+
+
 def owners(pid: int, counters: list[int], home: str) -> list[str]:
     """Whose code each counter is in: `own`, `library`, `python` (which works, and waits for nobody) or `other`.
 
@@ -119,7 +142,7 @@ def _owner(path: str, home: str) -> str:
     if not path or path.startswith((home + "/", "/memfd:", "[anon")) or path.startswith("/dev/zero"):
         return "own"
     name = os.path.basename(path)
-    if name.startswith(("libpython", os.path.basename(sys.executable).split(".")[0])):
+    if name.startswith(("libpython", "libtorch_python", os.path.basename(sys.executable).split(".")[0])) or "/lib-dynload/" in path:
         return "python"
     if path.startswith("[") or name.startswith(NEUTRAL):
         return "other"

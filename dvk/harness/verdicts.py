@@ -10,6 +10,7 @@ from dvk import machine
 from dvk.config import Config
 from dvk.harness import ceilings
 from dvk.harness.intervals import median_ratio, process_interval, ratio_interval
+from dvk.harness.profile_record import Profile, against
 from dvk.records import Claim, Device, Interval, Status, Tier, Timing, Verdict
 from dvk.sandbox import Death
 
@@ -34,6 +35,10 @@ class Measured:
 def verdict_of(measured: Measured, timing: Timing | None, tier: Tier, device: str, seconds: float) -> Verdict:
     """The record."""
     findings = {name: value for name, value in measured.findings.items() if name in Verdict.model_fields}
+    if findings.get("profile") is not None:
+        known = ceilings.load("cuda" if device == "cuda" else "cpu")
+        found = against(Profile.model_validate(findings["profile"]), known, findings.get("precision") or "fp32")
+        findings["profile"] = found.model_dump(mode="json")
     return Verdict.model_validate(
         {
             **findings,

@@ -70,7 +70,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """Every configuration key with its default and its reason, in the order of `config.py`."""
+    """Every configuration key with its default and its reason, in the order of `dvk.config`."""
     return _settings(Config(), "")
 
 

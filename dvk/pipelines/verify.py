@@ -56,6 +56,8 @@ class Request:
     backward: bool = False
     require_kernels: bool = False
     contract: Literal["auto", "module", "plan"] = "module"
+    profile: bool = False
+    """Find out where the time of a call goes, too."""
     anew: bool = False
     """Judge even what this machine has judged before."""
     out: Path | None = None
@@ -106,6 +108,7 @@ class Row:
             "isolation": v.isolation,
             "coverage": v.coverage,
             "compiled": v.compiled,
+            "profile": v.profile,
             "regime": t.regime if t else None,
             "charged_ms": t.charged_ms if t else None,
             "claim": t.claim.model_dump(mode="json") if t and t.claim else None,
@@ -155,7 +158,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         pool = Pool(_workers(request, len(missing)), config, None if request.anew else Remembered())
         found = pool.map(
             work(), tier=request.tier, baselines=request.baselines, backward=request.backward,
-            require_kernels=request.require_kernels, contract=request.contract,
+            require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
         )
         for position, verdict in found:
             i = missing[position]
@@ -316,4 +319,5 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> st
         "init",
         *request.init,
         f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
+        *(["profile"] if request.profile else []),
     )

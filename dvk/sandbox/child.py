@@ -59,7 +59,9 @@ def main(request: dict[str, Any], given: Given) -> int:
     faulthandler.enable()
     channel = Channel(socket.socket(fileno=given.protocol), given.descriptors)
     if request["isolate"] != "none":
-        reached = isolate.enter(request["isolate"], request["home"], request["cwd"], request["environ"], given.layers)
+        reached = isolate.enter(
+            request["isolate"], request["home"], request["cwd"], request["environ"], given.layers, request["programs"]
+        )
         channel.send({"isolation": reached})
     os.read(given.go, 1)
     os.close(given.go)

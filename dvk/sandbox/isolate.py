@@ -59,7 +59,9 @@ def surround(kind: Kind) -> namespaces.Surroundings:
     return namespaces.surround_children() if kind == "cpu" else namespaces.Surroundings()
 
 
-def enter(kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str]) -> str:
+def enter(
+    kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str], programs: bool = True
+) -> str:
     """In the child: the rest; what was reached.
 
     Args:
@@ -68,6 +70,7 @@ def enter(kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: I
         cwd: another to read.
         environ: names folders to read (`landlock.NAMED`, `landlock.SEARCHED`).
         layers: what `surround` reached.
+        programs: it may execute some; refused by seccomp.
 
     Raises:
         OSError: not even capabilities could be dropped.
@@ -90,7 +93,7 @@ def enter(kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: I
     except OSError:
         pass
     try:
-        seccomp.install(unix_sockets=kind == "cuda", own_pid=None if "pid" in reached else os.getpid())
+        seccomp.install(kind == "cuda", None if "pid" in reached else os.getpid(), programs)
         reached.append("seccomp")
     except OSError:
         pass

@@ -68,18 +68,19 @@ PRIO_USER, IOPRIO_WHO_USER = 2, 3
 Instruction = tuple[int, int, int, int]
 
 
-def install(unix_sockets: bool, own_pid: int | None) -> None:
+def install(unix_sockets: bool, own_pid: int | None, programs: bool = True) -> None:
     """Put the filter on this thread, and what it starts, for good; needs no_new_privs.
 
     Args:
         unix_sockets: allow `socket(AF_UNIX)`; socketpair is allowed in any case.
         own_pid: where this process shares its process ids with others, its own: calls that take one are let through
             for that alone. Subprocesses then cannot be signalled, except through the group.
+        programs: may it execute any?
 
     Raises:
         OSError: this kernel, or this kind of machine, has no seccomp filters for us.
     """
-    code = program(platform.machine(), unix_sockets, own_pid)
+    code = program(platform.machine(), unix_sockets, own_pid, programs)
     text = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(text))
     set_mode_filter, spec_allow = 1, 4
@@ -91,7 +92,7 @@ def install(unix_sockets: bool, own_pid: int | None) -> None:
         syscall("seccomp", set_mode_filter, 0, header)  # a kernel before 4.17, which has no such flag
 
 
-def program(machine: str, unix_sockets: bool, own_pid: int | None) -> bytes:
+def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: bool = True) -> bytes:
     """The filter's instructions, eight bytes each; `machine` as uname says it, the rest as for `install`.
 
     Raises:
@@ -101,6 +102,8 @@ def program(machine: str, unix_sockets: bool, own_pid: int | None) -> bytes:
     code += _case(machine, "socket", _refuse_unless(0, [AF_UNIX] if unix_sockets else []))
     if own_pid is not None:
         code += _about_processes(machine, own_pid)
+    if not programs:
+        code += _case(machine, "execve", [_refuse()]) + _case(machine, "execveat", [_refuse()])
     return code + _bytes([(RETURN, 0, 0, ALLOW)])
 
 

@@ -53,6 +53,7 @@ class Session:
         descriptors: open files for the child, found in its `channel.descriptors`; they stay open here.
         isolate: "none" for code that is trusted; "cpu" or "cuda" shuts off what a candidate could cheat or harm with,
             as far as this machine grants (`isolation` says how far).
+        programs: an isolated child may execute some; needs `seccomp` in `isolation` to be refused.
         cwd: the child's working folder; a temporary one, removed at the end, if None.
 
     Raises:
@@ -73,6 +74,7 @@ class Session:
         cwd: Path | None = None,
         descriptors: Sequence[int] = (),
         isolate: Kind = "none",
+        programs: bool = True,
     ):
         for descriptor in descriptors:
             os.fstat(descriptor)
@@ -87,6 +89,7 @@ class Session:
             "target": target,
             "environ": {**environ, **overrides, **(late_env or {})},
             "isolate": isolate,
+            "programs": programs,
             "home": self.home,
             "cwd": str(cwd.resolve()) if cwd else self.home,
             "wall_s": limits.wall_s,

@@ -12,7 +12,9 @@ import platform
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "add_key": (248, 217), "adjtimex": (159, 171), "bpf": (321, 280), "capget": (125, 90),
     "capset": (126, 91),    "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_settime": (227, 112), "clone": (56, 220),
-    "clone3": (435, 435), "delete_module": (176, 106), "fanotify_init": (300, 262), "fcntl": (72, 25),
+    "clone3": (435, 435), "delete_module": (176, 106), "clock_nanosleep": (230, 115), "execve": (59, 221),
+    "execveat": (322, 281), "fanotify_init": (300, 262), "fcntl": (72, 25),
+    "futex": (202, 98), "nanosleep": (35, 101), "sched_yield": (24, 124),
     "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430),
     "fspick": (433, 433), "init_module": (175, 105), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425), "ioctl": (16, 29), "ioperm": (173, None), "iopl": (172, None),

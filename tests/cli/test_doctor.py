@@ -102,11 +102,12 @@ def test_the_report_for_people_says_it_all(report: dict[str, Any]) -> None:
     assert "None" not in text
 
 
-def flat(tree: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Values by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f"{before}{key}.") if isinstance(value, dict) else {before + key: value}
+def flat(tree: dict, prefix: str = "") -> dict:
+    """Settings by dotted key; a setting may itself be a table."""
+    found: dict = {}
+    for name, value in tree.items():
+        key = prefix + name
+        found.update(flat(value, key + ".") if isinstance(value, dict) and key != "rewards.weights" else {key: value})
     return found
 
 

@@ -33,8 +33,11 @@ def dvk(
 
 
 def test_all_ok_exits_0_and_prints_a_table(tmp_path):
-    done = dvk(FILES / "affine.py", FILES / "good/torch_affine.py", *QUICK, "--out", "run", cwd=tmp_path)
+    done = dvk(FILES / "affine.py", FILES / "good/torch_affine.py", *QUICK, "--profile", "--out", "run", cwd=tmp_path)
     assert "torch_affine.py" in done.stdout and "ok" in done.stdout and "speedup" in done.stdout
+    assert "a call takes" in done.stdout and "aten::" in done.stdout
+    (line,) = (tmp_path / "run" / "verdicts.jsonl").read_text().splitlines()
+    assert json.loads(line)["verdict"]["profile"]["device"] == "cpu"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "done"
 
 

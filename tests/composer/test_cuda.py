@@ -103,6 +103,7 @@ def test_offsets_of_64_bits_and_unaligned_addresses_give_the_same(monkeypatch: p
     assert not wrong(made)
 
 
+@pytest.mark.slow
 def test_the_emulator_sees_an_element_that_no_thread_writes_and_threads_that_part() -> None:
     made = jobs(["softmax"], most=1)
     (variant,) = made["softmax"].program.variants

@@ -516,6 +516,7 @@ print(model._dvk_ready, torch.allclose(got, want, atol=1e-5))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (tmp_path / "best.py").write_text(block.candidate.source, encoding="utf-8")

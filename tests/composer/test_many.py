@@ -70,6 +70,7 @@ def test_doubtful_layouts_are_looked_at() -> None:
     assert [found for _, found in capture_many(tasks, LIMITS)] == [trace(one) for one in tasks]
 
 
+@pytest.mark.slow
 def test_a_death_costs_one_task() -> None:
     fine = written("return x.tanh()")
     bad = [written("os._exit(3)"), written("while True: pass"), "import os\nos.kill(os.getpid(), 9)\n", written("return x[x > 0]")]

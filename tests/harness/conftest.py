@@ -16,7 +16,7 @@ FILES = Path(__file__).parent / "files"
 
 QUICK = Config.model_validate(
     {
-        "limits": {"memory_bytes": 2 << 30, "num_processes": 100, "output_bytes": 8192},
+        "limits": {"memory_bytes": 1 << 30, "num_processes": 100, "output_bytes": 8192},
         "judge": {
             "candidate_s": 20,
             "search_s": 0.05,

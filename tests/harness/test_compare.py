@@ -283,7 +283,10 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+LARGE = [name for name in PROBLEMS if int(name.split()[-1]) >= 2048]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in PROBLEMS])
 def test_precision_impostors_are_refused_and_honest_kernels_are_not(name: str) -> None:
     source, impostors, honest = PROBLEMS[name]
     cases = cases_of(source)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dvk.harness import Pool, recording
-from dvk.harness import court as courts
+from dvk.harness import Pool, recording, slowdown
 from dvk.harness.court import Court
 from dvk.harness.verdicts import Measured
 from dvk.records import Status
@@ -20,7 +19,7 @@ from tests.harness.conftest import QUICK, candidate, task
 @pytest.fixture(autouse=True)
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else this machine does slows references down, too; that is not the point here."""
-    monkeypatch.setattr(courts, "SLOWED", 1e6)
+    monkeypatch.setattr(slowdown, "SLOWED", 1e6)
 
 
 def test_referee_and_reference_serve_the_next_task() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
+from functools import cache
 
 import pytest
 
-from dvk.config import Config
 from dvk.harness import Pool, judge
+from dvk.harness.court import Court
+from dvk.harness.profile_record import coverage, profile_of
 from dvk.records import Candidate, Status, Verdict
-from tests.harness.conftest import candidate, task
+from tests.harness.conftest import QUICK, candidate, task
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+HAS_COMPILER = shutil.which("g++") is not None
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="needs g++")
 
 GOOD = [
     ("affine", "good/torch_affine"),
@@ -56,15 +59,38 @@ BAD = [
 ]
 
 
-def smoke(reference: str, name: str, config: Config) -> Verdict:
-    """Judge one candidate, in a process of its own, without timing it."""
-    (verdict,) = judge(task(reference), [candidate(name)], tier="smoke", config=config)
-    return verdict
+MISBEHAVING = [
+    ("segfault", "launch_error", "crashed (SIGSEGV)"),
+    ("memory", "launch_error", "out of memory"),
+    ("os_exit", "launch_error", "ended its process (exit 0)"),
+    ("sys_exit", "launch_error", "SystemExit: 3"),
+    ("base_exception", "launch_error", "Rude: nobody catches me"),
+    ("kills_itself", "launch_error", "crashed (SIGKILL)"),
+    ("kills_its_guard", "launch_error", "crashed (SIGKILL)"),  # the first process of its own namespace
+    ("writes_to_the_judge", "cheat", "interfered"),
+    ("threads", "launch_error", "thread"),
+    ("endless", "timeout", "longer than 2 s"),
+    ("endless_import", "timeout", "longer than 2 s"),
+]
+NUISANCES = ["flood", "deletes_folder"]
+IMPATIENT = QUICK.model_copy(update={"judge": QUICK.judge.model_copy(update={"candidate_s": 2.0})})
+
+
+@cache
+def verdicts(reference: str, impatient: bool = False) -> dict[str, Verdict]:
+    """Of all candidates of a reference that these lists name, judged without timing by one court, as users have it."""
+    listed = [entry.values if hasattr(entry, "values") else entry for entry in (*GOOD, *BAD)]
+    names = [entry[1] for entry in listed if entry[0] == reference and (HAS_COMPILER or "cpp" not in entry[1])]
+    if reference == "affine":
+        names += [f"evil/{name}" for name in (*(name for name, _, _ in MISBEHAVING), *NUISANCES)]
+    names = [name for name in names if name.startswith("evil/endless") == impatient]
+    found = judge(task(reference), [candidate(name) for name in names], tier="smoke", config=IMPATIENT if impatient else QUICK)
+    return dict(zip(names, found, strict=True))
 
 
 @pytest.mark.parametrize(("reference", "name"), GOOD)
-def test_good_candidates_are_ok_at_three_shapes(reference, name, quick):
-    verdict = smoke(reference, name, quick)
+def test_good_candidates_are_ok_at_three_shapes(reference, name):
+    verdict = verdicts(reference)[name]
     assert verdict.status is Status.OK, verdict.error
     assert len({shape.split()[0] for shape in verdict.shapes}) >= 3
     assert verdict.num_checks >= 3 and verdict.timing is None
@@ -75,39 +101,21 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name, quick):
 
 
 @pytest.mark.parametrize(("reference", "name", "status", "text"), BAD)
-def test_bad_candidates_are_told_why(reference, name, status, text, quick):
-    verdict = smoke(reference, name, quick)
+def test_bad_candidates_are_told_why(reference, name, status, text):
+    verdict = verdicts(reference)[name]
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "text"),
-    [
-        ("segfault", "launch_error", "crashed (SIGSEGV)"),
-        ("memory", "launch_error", "out of memory"),
-        ("os_exit", "launch_error", "ended its process (exit 0)"),
-        ("sys_exit", "launch_error", "SystemExit: 3"),
-        ("base_exception", "launch_error", "Rude: nobody catches me"),
-        ("kills_itself", "launch_error", "crashed (SIGKILL)"),
-        ("kills_its_guard", "launch_error", "crashed (SIGKILL)"),  # the first process of its own namespace
-        ("writes_to_the_judge", "cheat", "interfered"),
-        ("threads", "launch_error", "thread"),
-        ("endless", "timeout", "longer than 2 s"),
-        ("endless_import", "timeout", "longer than 2 s"),
-    ],
-)
-def test_misbehaviour_becomes_a_verdict(name, status, text, quick):
-    if status == "timeout":
-        quick = quick.model_copy(update={"judge": quick.judge.model_copy(update={"candidate_s": 2.0})})
-    start = time.monotonic()
-    verdict = smoke("affine", f"evil/{name}", quick)
+@pytest.mark.parametrize(("name", "status", "text"), MISBEHAVING)
+def test_misbehaviour_becomes_a_verdict(name, status, text):
+    verdict = verdicts("affine", impatient=status == "timeout")[f"evil/{name}"]
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
-    assert verdict.num_checks == 0 and time.monotonic() - start < 60
+    assert verdict.num_checks == 0 and verdict.seconds < 60
 
 
-@pytest.mark.parametrize("name", ["flood", "deletes_folder"])
+@pytest.mark.parametrize("name", NUISANCES)
 def test_nuisances_that_compute_correctly_are_ok(name, quick):
-    verdict = smoke("affine", f"evil/{name}", quick)
+    verdict = verdicts("affine")[f"evil/{name}"]
     assert verdict.status is Status.OK, verdict.error
     assert len(verdict.log) <= quick.limits.output_bytes
     assert ("zzz" in verdict.log) == (name == "flood")
@@ -159,19 +167,29 @@ def test_faster_and_slower_are_told_apart(quick):
 
 
 def test_deadline_leaves_candidates_out(quick):
-    verdicts = judge(
-        task("affine"),
-        [candidate("good/torch_affine"), candidate("evil/endless"), candidate("good/torch_affine")],
-        config=quick,
-        deadline=time.monotonic() + 6,
-    )
-    assert [v.status.value for v in verdicts] == ["ok"]
+    with Court(task("affine"), quick) as court:
+        assert court.judge(candidate("good/torch_affine"), "smoke") is not None
+        began = time.monotonic()
+        assert court.judge(candidate("evil/endless"), "smoke", deadline=began + 1) is None
+        assert time.monotonic() - began < quick.judge.candidate_s
+    assert judge(task("affine"), [candidate("good/torch_affine")], config=quick, deadline=time.monotonic()) == []
 
 
 def test_broken_reference_is_not_the_candidates_fault(quick):
     broken = task("affine").model_copy(update={"source": "import os\nos._exit(1)\n"})
     (verdict,) = judge(broken, [candidate("good/torch_affine")], config=quick)
     assert verdict.status is Status.BROKEN_TASK
+
+
+def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
+    with Court(task("affine"), quick, profile=True) as court:
+        right, wrong = (court.judge(candidate(name), tier="smoke") for name in ("good/torch_affine", "bad/one_element"))
+    assert right is not None and wrong is not None
+    found = profile_of(right)
+    assert found is not None and found.device == "cpu" and found.wall_ms > 0 and found.num_bytes
+    assert {"aten::mul_", "aten::add_"} <= {kernel.name for kernel in found.kernels} and found.coverage == 0
+    assert wrong.profile is None and coverage(wrong) == 0
+    assert coverage(right) in (None, 0.0), "the candidate's word does not count"
 
 
 def test_pool_judges_in_parallel_and_tells_which(quick):

@@ -202,6 +202,14 @@ def test_compiles_and_loads_at_home(session):
     assert do(session, "compile_and_load") == {"result": 42}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_executes_nothing_where_no_program_may_be(kind):
+    with start(kind, programs=False) as session:
+        needs(session, "seccomp")
+        assert do(session, "compile_and_load") == {"error": "EPERM"}
+        assert "result" in do(session, "read", "/etc/passwd")
+
+
 def test_reads_the_system_but_nobodys_data(session, free):
     assert "result" in do(session, "read", "/etc/passwd")
     assert "result" in do(session, "read", os.__file__)
@@ -423,6 +431,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become an ordinary user; others are tested all along")
 def test_an_ordinary_user_is_isolated_too():
     """Through a user namespace, where root needs none; and the judge, who is outside of it, still reads in."""

@@ -77,6 +77,14 @@ def test_arguments_decide(machine):
     assert call(machine, "personality", 0x0040000) == EPERM
 
 
+def test_who_may_execute_nothing_may_do_the_rest(machine):
+    code = seccomp.program(machine, False, None, programs=False)
+    for name in ("execve", "execveat"):
+        assert call(machine, name) == seccomp.ALLOW
+        assert decide(code, machine, number(name, machine)) == EPERM
+    assert decide(code, machine, number("clone", machine), [0x1200011]) == seccomp.ALLOW
+
+
 def test_upper_halves_of_arguments_change_nothing(machine):
     """The kernel reads these as 32 bits; a filter that looks at 64 can be led past."""
     assert call(machine, "fcntl", 5, 8 | 1 << 32) == EPERM

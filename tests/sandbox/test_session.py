@@ -240,11 +240,11 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["none", "cpu", "cuda"])
-def test_fifty_sessions_leave_nothing(kind):
+def test_twenty_sessions_leave_nothing(kind):
     call(target("echo"), {}, LIMITS)  # the zygote
     descriptors, homes, zygote = os.listdir("/proc/self/fd"), set(), 0
     file = os.memfd_create("shared")
-    for number in range(50):
+    for number in range(20):
         session = Session(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
         zygote = parent_of(session._warden)
         homes.add(session.home)
@@ -253,7 +253,7 @@ def test_fifty_sessions_leave_nothing(kind):
             assert isinstance(session.receive(10), Message)
         session.close()
     os.close(file)
-    assert len(homes) == 50 and not any(map(os.path.exists, homes))
+    assert len(homes) == 20 and not any(map(os.path.exists, homes))
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
     assert below(zygote) == [] or all(ended(pid) for pid in below(zygote))
     assert len(os.listdir(f"/proc/{zygote}/fd")) < 12

@@ -137,6 +137,7 @@ def test_a_kernel_that_does_not_compile_is_the_candidates_fault():
     assert caught.value.status == "compile_error" and "no_such_function" in caught.value.message
 
 
+@pytest.mark.slow
 def test_too_much_shared_memory_is_the_candidates_fault():
     candidate = (
         HEADER

@@ -1,0 +1,101 @@
+"""Every number a user may change, written once, with its unit and its reason.
+
+Precedence: defaults here < `--config file.toml` < `--set a.b=c` < named flags.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from dvk.config.judging import Judge, Limits, Optimize
+from dvk.config.learning import Credit, Learning, Objective, Rewards
+from dvk.config.models import Agents, Backbone, Rollout
+from dvk.config.searching import Contrastive, Evolve, Polca, Review, Search
+from dvk.config.section import Section
+from dvk.config.teaching import Collect, Diversity, Fit, Speedups
+from dvk.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Judge", "Learning", "Limits",
+           "Objective", "Optimize", "Polca", "Review", "Rewards", "Rollout", "Search", "Section", "Speedups", "load"]
+
+
+class Config(Section):
+    """All settings."""
+
+    seed: int = Field(0, description="Seeds everything that is not required to be secret.")
+    limits: Limits = Limits()
+    judge: Judge = Judge()
+    optimize: Optimize = Optimize()
+    backbone: Backbone = Backbone()
+    agents: Agents = Agents()
+    rollout: Rollout = Rollout()
+    rewards: Rewards = Rewards()
+    credit: Credit = Credit()
+    objective: Objective = Objective()
+    search: Search = Search()
+    learning: Learning = Learning()
+    collect: Collect = Collect()
+    fit: Fit = Fit()
+    diversity: Diversity = Diversity()
+
+
+def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:
+    """Merge the four sources.
+
+    Args:
+        file: a TOML file whose tables are the sections.
+        settings: `a.b=c` strings; `c` is JSON if it parses as such, else text.
+        flags: dotted key → value from named flags; None values are skipped.
+
+    Raises:
+        UsageError: unreadable file, unknown key or value of the wrong kind.
+    """
+    merged: dict[str, Any] = {}
+    if file is not None:
+        try:
+            merged = tomllib.loads(file.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file") from None
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator:
+            raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
+        _put(merged, key.strip(), _literal(text.strip()))
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _put(merged, key, value)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UsageError(f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys") from None
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        branch: Any = tree.setdefault(parent, {})
+        if not isinstance(branch, dict):
+            problem = f"bad setting `{dotted}`: `{parent}` is not a section"
+            raise UsageError(problem, "see `dvk doctor --settings` for all keys")
+        tree = branch
+    tree[last] = value

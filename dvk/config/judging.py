@@ -1,0 +1,39 @@
+"""Settings of the judge, of what runs under it, and of the search it decides."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from dvk.config.section import Section
+
+
+class Limits(Section):
+    """What one sandboxed child may use."""
+
+    wall_s: float = Field(
+        300.0, gt=0, description="Wall clock of a whole session; a cold torch.compile takes about a minute.")
+    memory_bytes: int = Field(16 << 30, gt=0, description="Resident memory of the child's process tree.")
+    num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one a core.")
+    output_bytes: int = Field(
+        1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
+
+
+class Judge(Section):
+    """How far and how long the judge looks."""
+
+    num_seeds: int = Field(3, ge=1, description="Fresh input draws a shape variant at the search tier.")
+    candidate_s: float = Field(60.0, gt=0, description="Wall clock for one candidate: compile, check and time.")
+    search_pairs: int = Field(30, ge=5, description="Paired samples at the search tier.")
+    claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process.")
+    search_s: float = Field(0.5, gt=0, description="Longest measuring time at the search tier.")
+    claim_s: float = Field(1.0, gt=0, description="Longest measuring time at the claim tier, an arm and process.")
+    settled: float = Field(
+        0.005, gt=0, description="A search stops timing once the ratio's standard error is below this share.")
+
+
+class Optimize(Section):
+    """How `dvk optimize` searches."""
+
+    budget_s: float = Field(120.0, gt=0, description="Wall clock of the search, final confirmation excluded.")
+    num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")
+    query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing kept in a retrieval query.")

@@ -1,0 +1,82 @@
+"""One candidate in one fresh process, from its start to what the referee found. Parent side: no torch, nothing foreign."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+from dvk.config import Config, Limits
+from dvk.harness.hearing import Hearing
+from dvk.harness.provisions import Given
+from dvk.harness.verdicts import Measured, of_death
+from dvk.records import Device
+from dvk.sandbox import Death, Message, Session
+
+RUNNER = "dvk.harness.runner:serve"
+HANG_UP_S = 30.0
+"""A referee whose runner has ended says so within this."""
+GONE_S = 5.0
+"""A process that ends has ended within this, once its line is closed."""
+
+
+class RefereeDied(Exception):
+    """The process that judges has ended; the message says how."""
+
+
+def trial(
+    referee: Hearing, order: Mapping[str, Any], given: Given, *, device: Device, limits: Limits, config: Config,
+    env: Mapping[str, str], deadline: float | None, lost: Callable[[], None], programs: bool = True,
+) -> Measured | None:
+    """What the referee found; None when the deadline came first.
+
+    Args:
+        referee: it holds the task.
+        order: what to do with the candidate, for the referee.
+        given: what the process gets; closed here.
+        device: where it works.
+        limits: the process's; each step has a clock of its own.
+        config: seconds for the candidate.
+        env: of the process, after `given`'s.
+        deadline: on time.monotonic's clock.
+        lost: called when the referee does not answer any more.
+        programs: the candidate may execute programs.
+
+    Raises:
+        RefereeDied: before it had found anything.
+        MachineError: no sandbox can be started.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs, closing(given):
+        runner = Session(
+            RUNNER, limits, env=given.env, late_env={**given.late, **env}, descriptors=[theirs.fileno(), *given.descriptors],
+            isolate=device, programs=programs,
+        )
+        given.furnish(runner.home)
+        referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
+    isolation = runner.isolation  # confirmed while it is there to be looked at
+    try:
+        answer = referee.wait("findings", config.judge.candidate_s, deadline, runner)
+        if answer is None:
+            log = runner.close()
+            found = of_death(Death("timeout", log), referee.stage, config)
+            if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
+                lost()  # a referee that does not notice is of no more use
+            return None if deadline is not None and time.monotonic() >= deadline else Measured(found, log, isolation)
+        if isinstance(answer, Death):
+            raise RefereeDied(answer.reason)
+        findings = dict(answer.value["findings"])
+        log = ""
+        if findings.pop("gone", False):
+            death = runner.receive(GONE_S)
+            if isinstance(death, Death) and death.reason == "timeout":
+                findings, log = {**findings, "error": "it hung up on the judge, and its process went on"}, death.log
+            elif isinstance(death, Death):
+                findings, log = {**findings, **of_death(death, referee.stage, config)}, death.log
+        else:
+            log = runner.close()  # which it may have done by itself, its line being closed
+        return Measured(findings, log, isolation, findings.pop("samples", {}))
+    finally:
+        runner.close()

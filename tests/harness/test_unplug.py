@@ -1,0 +1,46 @@
+"""PyTorch's operators taken out of a running process: what computes ends it, what does not goes on, and they come back."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from dvk.harness import unplug
+from dvk.sandbox import Death, Message, Session
+from tests.harness.conftest import QUICK
+
+pytestmark = pytest.mark.skipif(platform.machine() not in unplug.TRAP, reason="no trap is known for this machine")
+TARGET = "tests.harness.unplug_child:serve"
+
+
+def asked(session: Session, call: str) -> Message | Death:
+    session.send({"call": call})
+    return session.receive(30)
+
+
+@pytest.mark.parametrize("call", ["softmax", "add", "packet"])
+def test_what_computes_ends_in_a_trap(call: str) -> None:
+    with Session(TARGET, QUICK.limits) as session:
+        assert isinstance(asked(session, call), Message)
+        with unplug.unplugged(session.pid) as done:
+            assert done
+            assert isinstance(asked(session, "plain"), Message), "what computes nothing goes on"
+            death = asked(session, call)
+        assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
+
+
+def test_operators_come_back_and_others_never_lost_them() -> None:
+    with Session(TARGET, QUICK.limits) as session, Session(TARGET, QUICK.limits) as beside:
+        for one in (session, beside):
+            asked(one, "plain")
+        with unplug.unplugged(session.pid):
+            assert isinstance(asked(beside, "softmax"), Message)
+        assert isinstance(asked(session, "softmax"), Message)
+
+
+def test_a_process_that_is_gone_is_nobodys_error() -> None:
+    with Session(TARGET, QUICK.limits) as session:
+        pid = session.pid
+    with unplug.unplugged(pid) as done:
+        assert not done
