@@ -16,6 +16,12 @@ summary       a conversation that helped → new skills
 play          one task's conversations: what is asked next
 judging       verdicts as they come
 rollout       many tasks at once, over a backbone and the judge
+
+proposing     skills that summaries propose, and whether they are new
+siblings      tasks that resemble another
+arms          with a skill and without it: asked and judged
+gains         what paired answers say, with bounds
+trials        proposed skills tried, and admitted or refused
 """
 
 from dvk.agents.rollout import play, play_many

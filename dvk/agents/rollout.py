@@ -83,7 +83,7 @@ def play_many(
                 assert court.num_pending or not plays, "a conversation neither asks nor waits"
                 verdicts = court.results(wait=True)
             for (one, talk), verdict in verdicts:
-                if plays.get(one.position) is one:  # else of an earlier run that was left
+                if isinstance(one, Play) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
                     one.judged(talk, verdict)
             for one in list(plays.values()):
                 news, one.news = one.news, []

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dvk.cli import doctor, eval, optimize, sft, skills, verify
+from dvk.cli import doctor, eval, grooming, optimize, sft, skills, train, verify
 from dvk.errors import DvkError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")
+app.command("train")(train.command)
+skills.app.add_typer(grooming.app)  # its commands join those of `dvk skills`
 app.add_typer(skills.app, name="skills")
 app.command("doctor")(doctor.command)
 

@@ -190,42 +190,11 @@ def export_command(
     print(f"exported {count} skills to {path}")
 
 
-@app.command()
-def stats(as_json: Json = False, library: Library = None) -> None:
-    """Count what the library holds."""
-    from dvk.pipelines import skills
-
-    counts = skills.stats(library)
-    if as_json:
-        print(json.dumps(counts, indent=2))
-        return
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    for label, value in _counted(counts):
-        table.add_row(label, value)
-    _console().print(table)
-
-
-def _counted(counts: dict[str, Any]) -> list[tuple[str, str]]:
-    def several(values: dict[str, int]) -> str:
-        return ", ".join(f"{name} {number}" for name, number in list(values.items())[:12])
-
-    return [
-        ("library", counts["path"]),
-        ("skills", str(counts["num_skills"])),
-        ("from seeds, unedited", str(counts["num_seeds"])),
-        ("with a recipe", str(counts["num_recipes"])),
-        ("with measurements", str(counts["num_measured"])),
-        ("size", f"{counts['size_bytes'] / 2**20:.1f} MiB"),
-        ("scopes", several(counts["scopes"])),
-        ("commonest tags", several(counts["tags"])),
-    ]
-
-
 def _facts(skill: Skill) -> list[tuple[str, str]]:
     facts = [("scope", skill.scope), ("tags", ", ".join(skill.tags)), ("recipe", skill.recipe or "")]
-    facts += [(kind, ", ".join(names)) for kind, names in skill.relations.items()]
+    learned = skill.provenance.get("learned", {})
+    for kind, names in skill.relations.items():
+        facts.append((kind, ", ".join(f"{name} (learned)" if name in learned.get(kind, ()) else name for name in names)))
     return [(label, value) for label, value in facts if value]
 
 

@@ -14,11 +14,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from dvk.config.judging import Judge, Limits, Optimize
-from dvk.config.learning import Credit, Learning, Objective, Rewards
+from dvk.config.learning import Credit, Learning, Objective, Rewards, Trials
+from dvk.config.library import Grooming
 from dvk.config.models import Agents, Backbone, Rollout
 from dvk.config.searching import Contrastive, Evolve, Polca, Review, Search
 from dvk.config.section import Section
 from dvk.config.teaching import Collect, Diversity, Fit, Speedups
+from dvk.config.training import Training
 from dvk.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -26,8 +28,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Judge", "Learning", "Limits",
-           "Objective", "Optimize", "Polca", "Review", "Rewards", "Rollout", "Search", "Section", "Speedups", "load"]
+__all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Grooming", "Judge",
+           "Learning", "Limits", "Objective", "Optimize", "Polca", "Review", "Rewards", "Rollout", "Search", "Section", "Speedups",
+           "Training", "Trials", "load"]
 
 
 class Config(Section):
@@ -47,7 +50,10 @@ class Config(Section):
     learning: Learning = Learning()
     collect: Collect = Collect()
     fit: Fit = Fit()
+    train: Training = Training()
+    trials: Trials = Trials()
     diversity: Diversity = Diversity()
+    library: Grooming = Grooming()
 
 
 def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:

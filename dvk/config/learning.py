@@ -70,3 +70,25 @@ class Objective(Section):
         "token", description="Mean over the step's tokens; mean over answers of their mean; or daVinci's mean over answers of their sum "
         "over `divide`, which counts a kernel a hundred times as much as a selection.")
     divide: float = Field(1000.0, gt=0, description="Divides the sums of `sum`.")
+
+
+class Trials(Section):
+    """How a proposed skill is tried before it enters the library. daVinci-kernel (arXiv 2606.16497) makes one greedy run on the
+    task it came from, against the sampled first turn that made it look good; its two thresholds are kept, the rest is ours."""
+
+    per_task: int = Field(2, ge=0, description="Skills tried a task, at most; 0: none, and the library stays as it is.")
+    samples: int = Field(4, ge=1, description="Answers an arm and task: four are what a scheme's conversations are.")
+    siblings: int = Field(2, ge=0, description="Other tasks that a skill is also tried on; with the one it came from, three are counted, "
+                          "the fewest for which a t-bound is of use.")
+    kin: float = Field(0.25, ge=0, le=1, description="Share of operator families in common below which a task is no sibling: what is "
+                       "said of a softmax says nothing of a convolution.")
+    alike: float = Field(0.7, gt=0, le=1, description="Similarity from which a skill is a near-duplicate; the shipped ones reach 0.53, "
+                         "different notes of the teacher 0.64.")
+    failed: float = Field(0.5, gt=0, description="Speedup that a wrong answer counts as: having it found wrong costs more than no gain.")
+    level: float = Field(0.9, gt=0.5, lt=1, description="Confidence of a bound, one-sided. What enters wrongly is retired later; with "
+                         "three tasks, 0.95 would ask for gains that agree within a few per cent.")
+    relative: float = Field(1.2, gt=0, description="A skill enters when its gain's lower bound reaches this…")
+    absolute: float = Field(1.2, gt=0, description="…and the speedup with it, on its own task, this…")
+    least_pairs: int = Field(4, ge=1, description="…from so many pairs at least…")
+    harm: float = Field(0.95, gt=0, description="…and no task's gain is surely below this; a search's timing is good to some per cent.")
+    cap: float = Field(2.0, gt=0, description="Most that a skill is worth to its summary: the lower bound less 1, at least 0.")

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dvk.harness.intervals import mean_and_error, process_interval, student_tail
+from dvk.harness.intervals import mean_and_error, process_interval
 from dvk.records import Claim
+from dvk.student import student_tail
 
 FIRST_LOOK, LAST_LOOK = 5, 10
 """Fresh sets of processes after which the data are looked at."""

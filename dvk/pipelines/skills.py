@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dvk.errors import DvkError, LibraryError, UsageError
 from dvk.skills import Added, Hit, Library
@@ -60,12 +60,6 @@ def listing(path: Path | None, scope: str | None, tag: str | None) -> Sequence[S
     """All skills by name, of one scope or with one tag."""
     with Library.open(path) as library:
         return library.list(scope, tag)
-
-
-def stats(path: Path | None) -> dict[str, Any]:
-    """Counts, as `Library.stats`."""
-    with Library.open(path) as library:
-        return library.stats()
 
 
 def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:

@@ -2,6 +2,7 @@
 
 `Library.open` in milliseconds, `search` by BM25, `add` and `remove` in one transaction each. Several
 processes may read and write the same file at once; a killed one leaves it as before its transaction.
+Whatever changes a skill is written down in the same transaction: `events` replayed are the skills.
 
 It does not parse Markdown or JSONL (see `markdown`, `jsonl`), does not judge skills, and keeps no state
 besides the connection. A Library belongs to the thread that opened it, and does not survive a fork.
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dvk.errors import LibraryError
 from dvk.resources import home
-from dvk.skills import ranking, schema
+from dvk.skills import journal, ranking, schema
+from dvk.skills.events import Event
 from dvk.skills.terms import clean, terms, whole_and_parts
 
 if TYPE_CHECKING:
@@ -69,7 +71,6 @@ class Library:
         """For `open`; callers use that."""
         self.path = path
         self._connection = connection
-        connection.row_factory = sqlite3.Row
 
     @classmethod
     def open(cls, path: Path | str | None = None, *, create: bool = False) -> Library:
@@ -162,7 +163,7 @@ class Library:
             return [row[0] for row in self._connection.execute("SELECT name FROM skills ORDER BY name")]
 
     def stats(self) -> dict[str, Any]:
-        """How many skills: in all, by scope and tag, with a recipe, measured, unedited seeds; and the file's size."""
+        """How many skills: in all, by scope and tag, with a recipe, measured, unedited seeds; the file's size; events by kind."""
         with schema.reported(self.path):
             ask = self._connection.execute
             scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
@@ -171,6 +172,7 @@ class Library:
             recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
             measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]
             seeds = ask("SELECT count(*) FROM seeds JOIN skills USING (name, digest)").fetchone()[0]
+            events = dict(ask("SELECT kind, count(*) FROM events GROUP BY kind ORDER BY 1").fetchall())
             size = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()").fetchone()[0]
         return {
             "path": str(self.path),
@@ -181,6 +183,7 @@ class Library:
             "size_bytes": size,
             "scopes": scopes,
             "tags": tags,
+            "events": events,
         }
 
     def list(self, scope: str | None = None, tag: str | None = None) -> Sequence[Skill]:
@@ -216,39 +219,86 @@ class Library:
         Raises:
             LibraryError: a name is taken and `taken` is "refuse"; nothing has been stored then.
         """
-        from dvk.skills.rows import now, to_row
+        from dvk.skills.rows import now, to_json, to_row
 
         rows: dict[str, dict[str, Any]] = {}
         for skill in skills:
             rows.setdefault(skill.name, to_row(skill))
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            sql = "SELECT name, id FROM skills WHERE name IN (SELECT value FROM json_each(?))"
-            known = {row[0]: row[1] for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
+            sql = "SELECT name FROM skills WHERE name IN (SELECT value FROM json_each(?))"
+            known = [row[0] for row in self._connection.execute(sql, (json.dumps(list(rows)),))]
             if known and taken == "refuse":
                 names = ", ".join(sorted(known))
                 raise LibraryError(f"already in the library: {names}", "rename them, or use --replace")
-            table = db.table("skills")
-            if taken == "replace":
-                for name, number in known.items():
-                    table.update(number, rows[name])
             new = [name for name in rows if name not in known]
-            table.insert_all({**rows[name], "created_at": now()} for name in new)
+            db.table("skills").insert_all({**rows[name], "created_at": now()} for name in new)
+            journal.write(db, (Event("added", name, data={"skill": to_json(rows[name])}) for name in new))
+            if taken == "replace":
+                journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in known))
         old = tuple(known)
         return Added(tuple(new), old if taken == "replace" else (), old if taken == "keep" else ())
 
     def remove(self, name: str) -> None:
         """Delete the skill called `name`; LibraryError when there is none."""
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            row = self._connection.execute("SELECT id FROM skills WHERE name = ?", (clean(name),)).fetchone()
-            if row is not None:
-                db.table("skills").delete(row["id"])
-        if row is None:
+            found = self._connection.execute("SELECT name FROM skills WHERE name = ?", (clean(name),)).fetchone()
+            if found is not None:
+                journal.carry_out(self._connection, db, [Event("removed", found["name"])])
+        if found is None:
             raise self._unknown(name)
+
+    def record(self, kind: str, skill: str | Skill, data: Mapping[str, Any] | None = None, step: int = 0) -> None:
+        """Keep one event, and do what it says: see `events`, which tells what each kind does and carries.
+
+        Args:
+            kind: one of `events.KINDS`.
+            skill: a name; for what is added or changed the whole skill.
+            data: what else is known; `was` and `kept_was` are filled in.
+            step: training step.
+
+        Raises:
+            LibraryError: adds a name that is taken, or changes or takes away one that is not there.
+        """
+        if isinstance(skill, str):
+            self.record_all([Event(kind, skill, step, data or {})])
+        else:
+            self.record_all([Event(kind, skill.name, step, {**(data or {}), "skill": skill.model_dump(mode="json")})])
+
+    def record_all(self, events: Iterable[Event]) -> Sequence[Event]:
+        """As `record`, all of `events` in one transaction; returned as written, without their numbers."""
+        with schema.reported(self.path), schema.writing(self._connection) as db:
+            return journal.carry_out(self._connection, db, events)
+
+    def restore(self, name: str, step: int = 0) -> None:
+        """Put back the skill called `name` as it was when it was last taken away; LibraryError when it never was."""
+        self.record("restored", name, step=step)
+
+    def events(
+        self, name: str | None = None, kinds: Sequence[str] | None = None, since_step: int | None = None
+    ) -> Sequence[Event]:
+        """What happened, in order: to one skill, of some kinds, from a training step on."""
+        with schema.reported(self.path):
+            return list(journal.read(self._connection, name, kinds, since_step))
+
+    def free_name(self, name: str) -> str:
+        """`name`, or where it is taken the first of `name_1`, `name_2`, … that is not."""
+        number, free = 0, name
+        while free in self:
+            number += 1
+            free = f"{name}_{number}"
+        return free
 
     def compact(self) -> None:
         """Merge the search index into one piece after a large import; some seconds for 100,000 skills."""
         with schema.reported(self.path), schema.writing(self._connection):
             self._connection.execute("INSERT INTO skills_fts(skills_fts) VALUES ('optimize')")
+
+    def damage(self) -> Sequence[str]:
+        """What SQLite finds wrong with the file and the search index; empty when all is well."""
+        from dvk.skills.soundness import file_damage
+
+        with schema.reported(self.path):
+            return file_damage(self._connection)
 
     # ------------------------------------------------------------ inside
 

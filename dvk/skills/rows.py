@@ -15,6 +15,9 @@ _JSON = ("tags", "relations", "provenance", "evidence")
 _CONTENT = ("name", "description", "scope", "tags", "body", "recipe", "relations")
 """What makes a skill what it is; provenance and evidence are about it."""
 
+LEARNED = "learned"
+"""Key of a skill's provenance: which of its relations were learned, kind → names."""
+
 
 def to_row(skill: Skill) -> dict[str, Any]:
     """The columns of `skill` but for `id` and `created_at`."""
@@ -32,16 +35,29 @@ def to_row(skill: Skill) -> dict[str, Any]:
 def to_skill(row: Mapping[str, Any]) -> Skill:
     """The skill in `row`, whose other columns are ignored; LibraryError when another tool has spoilt it."""
     try:
-        values = {field: json.loads(row[field]) if field in _JSON else row[field] for field in Skill.model_fields}
-        return Skill.model_validate(values)
+        return Skill.model_validate(to_json(row))
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise LibraryError(f"skill `{row['name']}` is damaged: {reason}", "remove it and add it again") from None
 
 
+def to_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The skill in `row` as JSON, unchecked: what its events carry."""
+    return {field: json.loads(row[field]) if field in _JSON else row[field] for field in Skill.model_fields}
+
+
 def digest(skill: Skill) -> str:
-    """Identifies the skill's content, whatever is known about its origin and effect."""
-    return content_hash(json.dumps(skill.model_dump(mode="json", include=set(_CONTENT)), sort_keys=True))
+    """Identifies the skill's content, whatever is known about its origin and effect, learned relations included."""
+    content = skill.model_dump(mode="json", include=set(_CONTENT))
+    content["relations"] = {kind: list(names) for kind, names in authored(skill).items()}
+    return content_hash(json.dumps(content, sort_keys=True))
+
+
+def authored(skill: Skill) -> dict[str, tuple[str, ...]]:
+    """The skill's relations without those that were learned from its use (`relations.related` notes them)."""
+    learned = skill.provenance.get(LEARNED, {})
+    kept = {kind: tuple(name for name in names if name not in learned.get(kind, ())) for kind, names in skill.relations.items()}
+    return {kind: names for kind, names in kept.items() if names or not skill.relations[kind]}
 
 
 def now() -> str:

@@ -1,8 +1,9 @@
 """The library's file: how it is opened, its append-only migrations, and what SQLite's complaints become.
 
 One table `skills` (a row a skill), an FTS5 index `skills_fts` over it kept in step by triggers, `seeds`
-(what each seed skill was when it was installed), `meta` (key, value). A file is recognised by SQLite's
-`application_id`; `user_version` counts the migrations applied. A migration is never edited: append one.
+(what each seed skill was when it was installed), `events` (what happened to the skills), `meta` (key, value).
+A file is recognised by SQLite's `application_id`; `user_version` counts the migrations applied. A migration is
+never edited: append one.
 
 Writers take the write lock at once (BEGIN IMMEDIATE) and wait for each other; readers never wait (WAL).
 Creation, migration and seeding happen in one transaction, so a library exists whole or not at all,
@@ -66,7 +67,29 @@ def m001_skills(db: Database) -> None:
     db.table("meta").create({"key": str, "value": str}, pk="key")
 
 
-MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills,)
+def m002_events(db: Database) -> None:
+    """What happened to the skills (see `events`), only ever appended to; it begins with those that are there as added."""
+    events = db.table("events")
+    events.create(
+        {"id": int, "kind": str, "skill": str, "step": int, "time": str, "data": str},
+        pk="id",
+        not_null={"kind", "skill", "step", "time", "data"},
+    )
+    events.create_index(["skill"])
+    events.create_index(["kind", "step"])
+    db.execute(
+        """INSERT INTO events (kind, skill, step, time, data)
+           SELECT 'added', name, 0, coalesce(created_at, updated_at, ''), json_object('why', 'was there before events were kept', 'skill',
+                  json_object('name', name, 'description', description, 'scope', scope, 'tags', json(tags), 'body', body, 'recipe', recipe,
+                  'relations', json(relations), 'provenance', json(provenance), 'evidence', json(evidence)))
+           FROM skills WHERE json_valid(tags) AND json_valid(relations) AND json_valid(provenance) AND json_valid(evidence) ORDER BY id"""
+    )
+    for deed in ("UPDATE", "DELETE"):
+        refusal = "BEGIN SELECT RAISE(ABORT, 'events are only appended'); END"
+        db.execute(f"CREATE TRIGGER events_no_{deed.lower()} BEFORE {deed} ON events {refusal}")
+
+
+MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills, m002_events)
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -92,6 +115,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA query_only=1")
         else:
             connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        connection.row_factory = sqlite3.Row
         try:
             _recognise(connection, path)
             # With WAL: kill -9 loses nothing, a power cut at most the last commits.

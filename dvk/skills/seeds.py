@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dvk.errors import DvkError
 from dvk.resources import resource
+from dvk.skills.events import Event
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
     from dvk.records import Skill
+
+_WHY = "a seed of this version of dvk"
 
 
 def seed_dir() -> Path:
@@ -49,24 +53,36 @@ def are_stale(connection: sqlite3.Connection) -> bool:
 
 def refresh(connection: sqlite3.Connection, db: Database) -> None:
     """Take over new and changed seeds; the caller holds the write lock."""
-    from dvk.skills.rows import digest, now, to_row
+    from dvk.skills import journal
+    from dvk.skills.rows import digest
 
-    stamp = _stamp()
-    table, memory = db.table("skills"), db.table("seeds")
+    stamp, memory, news = _stamp(), db.table("seeds"), []
     installed = dict(connection.execute("SELECT name, digest FROM seeds").fetchall())
-    present = {row[0]: row[1:] for row in connection.execute("SELECT name, id, digest, evidence FROM skills")}
+    present = {row["name"]: row for row in connection.execute("SELECT * FROM skills")}
+    untouched = {name for name, row in present.items() if row["digest"] == installed.get(name)}
     seeds = {skill.name: skill for skill in load()}
     for name, skill in seeds.items():
         if name not in installed and name not in present:
-            table.insert({**to_row(skill), "created_at": now()})
-        elif name in present and present[name][1] == installed.get(name) != digest(skill):
-            table.update(present[name][0], {**to_row(skill), "evidence": present[name][2]})
+            news.append(Event("added", name, data={"skill": skill.model_dump(mode="json"), "why": _WHY}))
+        elif name in untouched and installed[name] != digest(skill):
+            data = {"skill": _with_experience(skill, present[name]).model_dump(mode="json"), "why": _WHY}
+            news.append(Event("changed", name, data=data))
         memory.upsert({"name": name, "digest": digest(skill)}, pk="name")
     for name in installed.keys() - seeds.keys():
-        if name in present and present[name][1] == installed[name]:
-            table.delete(present[name][0])
+        if name in untouched:
+            news.append(Event("removed", name, data={"why": "no longer among dvk's seeds"}))
         memory.delete(name)
+    journal.carry_out(connection, db, news)
     db.table("meta").upsert({"key": "seed_stamp", "value": stamp}, pk="key")
+
+
+def _with_experience(skill: Skill, row: Mapping[str, Any]) -> Skill:
+    """The new text with what was measured and learned about the old one."""
+    from dvk.skills.relations import related
+    from dvk.skills.rows import LEARNED, to_skill
+
+    old = to_skill(row)
+    return related(skill.model_copy(update={"evidence": old.evidence}), old.provenance.get(LEARNED, {}))
 
 
 def _stamp() -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dvk.config import Grooming
 from dvk.skills import Library, markdown
+from dvk.skills.grooming import groom
 
 SKILL = """---
 name: {name}
@@ -173,3 +176,125 @@ def test_the_library_option_names_an_existing_library(dvk: Dvk, tmp_path: Path) 
 
 def test_stats_for_people(dvk: Dvk, mine: Path) -> None:
     assert "task_specific/softmax 1" in dvk.ok("stats", "--library", mine)
+
+
+# ---------------------------------------------------------------- tending
+
+
+@pytest.fixture
+def played(mine: Path) -> Path:
+    """A library in which `mine` helped, `worse` did not, and `twin` is `mine` again."""
+    with Library.open(mine) as library:
+        skill = library.get("mine")
+        library.add(skill.model_copy(update={"name": "twin"}))
+        worse = skill.model_copy(update={"name": "worse", "body": "## Motivation\nUnroll.\n\n## Key Idea\nAll loops.\n\n## Example\nfor"})
+        library.record("admitted", worse, {"why": "first it helped"}, step=1)
+        for step in range(1, 15):
+            gains = {"mine": 0.2 + 0.01 * (step % 2), "worse": -0.1 - 0.01 * (step % 2)}
+            for name, gain in gains.items():
+                library.record("given", name, {"role": "policy", "task": "t", "gain": gain, "won": gain > 0}, step)
+    return mine
+
+
+def test_stats_tell_what_using_a_skill_came_to(dvk: Dvk, played: Path) -> None:
+    counts = json.loads(dvk.ok("stats", "--json", "--library", played))
+    assert counts["events"] == {"added": 2, "admitted": 1, "given": 28}
+    best, worst = counts["usage"]
+    assert (best["skill"], best["won"], best["trials"], worst["skill"], worst["won"]) == ("mine", 14, 14, "worse", 0)
+    assert 0.2 < best["lo"] < best["gain"] < best["hi"] < 0.21
+    table = dvk.ok("stats", "--library", played)
+    assert "+0.205" in table and "-0.105" in table
+
+
+def test_prune_says_what_and_why_and_can_be_undone(dvk: Dvk, played: Path) -> None:
+    planned = json.loads(dvk.ok("prune", "--dry-run", "--json", "--library", played))
+    assert (planned["num_skills"], planned["applied"]) == (3, False)
+    done = [(row["kind"], row["skill"], row["into"]) for row in planned["changes"]]
+    assert done == [("merged", "twin", "mine"), ("retired", "worse", None)]
+    with Library.open(played) as library:
+        assert len(library) == 3
+    table = dvk.ok("prune", "--library", played)
+    assert "merged" in table and "into mine" in table and "stopped helping" in table
+    with Library.open(played) as library:
+        assert library.names() == ["mine"]
+    assert "nothing to do" in dvk.ok("prune", "--library", played)
+    assert dvk.ok("restore", "worse", "--library", played) == "restored worse\n"
+    dvk.ok("show", "worse", "--library", played)
+
+
+def test_pruning_takes_settings(dvk: Dvk, played: Path) -> None:
+    cautious = ("--set", "library.least_trials=15", "--set", "library.alike=1", "--set", 'library.pinned=["twin"]')
+    assert "nothing to do" in dvk.ok("prune", "--dry-run", *cautious, "--library", played)
+    full = json.loads(dvk.ok("prune", "--json", "--dry-run", *cautious, "--set", "library.max_skills=2", "--library", played))
+    assert [row["skill"] for row in full["changes"]] == ["worse"] and "made room" in full["changes"][0]["why"]
+    assert "library.no_such" in dvk.fails("prune", "--set", "library.no_such=1", "--library", played)
+
+
+def test_history_of_a_skill_even_of_one_that_is_gone(dvk: Dvk, played: Path) -> None:
+    with Library.open(played) as library:
+        groom(library, Grooming())
+    events = json.loads(dvk.ok("history", "worse", "--json", "--library", played))
+    assert [event["kind"] for event in events] == ["admitted", *["given"] * 14, "retired"]
+    assert events[-1]["data"]["was"]["name"] == "worse" and events[-1]["step"] == 14
+    table = dvk.ok("history", "worse", "--changes", "--library", played)
+    assert "first it helped" in table and "retired" in table and "given" not in table
+    assert "twin" in dvk.ok("history", "mine", "--changes", "--library", played), "what was merged into it"
+    assert "gain +0.200; won" in " ".join(dvk.ok("history", "mine", "--library", played).split())
+
+
+def test_what_never_was_is_the_users_to_fix(dvk: Dvk, mine: Path) -> None:
+    assert "never_there" in dvk.fails("history", "never_there", "--library", mine)
+    assert "never_there" in dvk.fails("restore", "never_there", "--library", mine)
+
+
+def test_verify_says_what_is_wrong(dvk: Dvk, mine: Path) -> None:
+    with Library.open(mine) as library:
+        library.add(library.get("mine").model_copy(update={"name": "odd", "recipe": "none_such"}))
+        library.add(library.get("mine").model_copy(update={"name": "bare", "body": "no sections"}))
+    with sqlite3.connect(mine) as connection:
+        connection.execute("UPDATE skills SET description = 'by another tool' WHERE name = 'mine'")
+    done = dvk("verify", "--json", "--library", mine)
+    assert done.returncode == 1 and json.loads(done.stdout) == {"num_skills": 3, "faults": [
+        "mine: is there, but no event put it there as it is",
+        "bare: missing section `## Motivation`",
+        "odd: no recipe called none_such",
+    ]}  # fmt: skip
+
+
+def test_diff_and_merge(dvk: Dvk, played: Path, tmp_path: Path) -> None:
+    team = tmp_path / "team.db"
+    (tmp_path / "new.md").write_text(SKILL.format(name="mine").replace("Rescale.", "Another text."))
+    dvk.ok("add", tmp_path / "new.md", "--library", team)
+    assert dvk.ok("diff", team, played) == "+ twin\n+ worse\n~ mine: body, provenance\n"
+    done = json.loads(dvk.ok("merge", team, played, "--json"))
+    assert (done["added"], done["kept"]) == (["twin", "worse"], ["mine"])
+    again = dvk("merge", team, played)
+    assert again.stdout == "0 added, 1 kept\n" and "--replace" in again.stderr
+
+
+def test_merge_replaces_on_request_and_takes_evidence_along(dvk: Dvk, played: Path, tmp_path: Path) -> None:
+    team = tmp_path / "team.db"
+    with Library.open(team, create=True) as library, Library.open(played) as theirs:
+        library.add(theirs.get("twin").model_copy(update={"name": "mine", "body": "another text"}))
+    assert dvk.ok("merge", team, played, "--replace") == "2 added, 1 replaced\n"
+    found = json.loads(dvk.ok("diff", team, played, "--json"))
+    assert found == {"added": [], "removed": [], "changed": {"mine": ["evidence"], "worse": ["evidence"]}}
+    assert [row["skill"] for row in json.loads(dvk.ok("stats", "--json", "--library", team))["usage"]] == ["mine", "worse"]
+
+
+def test_diff_and_merge_want_libraries_that_are_there(dvk: Dvk, mine: Path, tmp_path: Path) -> None:
+    assert dvk.ok("diff", mine, mine) == "no difference\n"
+    assert "same library" in dvk.fails("merge", mine, mine)
+    dvk.fails("merge", mine, tmp_path / "typo.db")
+    dvk.fails("diff", mine, tmp_path / "typo.db")
+    assert not (tmp_path / "typo.db").exists()
+
+
+def test_show_tells_learned_relations_from_written_ones(dvk: Dvk, mine: Path) -> None:
+    from dvk.skills.relations import related
+
+    with Library.open(mine) as library:
+        library.record("changed", related(library.get("mine"), {"combines": ["other"]}))
+    assert "relations: {combines: [other]}" in dvk.ok("show", "mine", "--library", mine)
+    shown = json.loads(dvk.ok("show", "mine", "--json", "--library", mine))
+    assert shown["relations"] == {"combines": ["other"]} and shown["provenance"]["learned"] == {"combines": ["other"]}

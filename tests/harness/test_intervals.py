@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from dvk.harness.charges import allowance, judged
-from dvk.harness.intervals import median_interval, median_ratio, process_interval, ratio_interval, settled, student_quantile, student_tail
+from dvk.harness.intervals import median_interval, median_ratio, process_interval, ratio_interval, settled
+from dvk.student import student_quantile, student_tail
 
 
 def pairs(draws: random.Random, ratio: float, count: int) -> tuple[list[float], list[float]]:

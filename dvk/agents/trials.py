@@ -1,0 +1,253 @@
+"""A proposed skill enters the library by a small experiment: with it against without it, on its task and on siblings.
+
+    proposals of a step ─ not new: refused, untried
+         └─ control: the skills that its conversation had  ┐  on its own task and on `trials.siblings` like it,
+            treatment: the same, and the new one last      ┘  `trials.samples` first turns each, judged
+                 └─ paired gain with bounds (`gains`) ─ admitted, one a task at most, or refused with the reason
+
+Where the conversation had as many skills as may be given, the last of them is left out of both arms. What a summary earns is
+the gain's lower bound, less 1 and capped: a skill that does nothing earns nothing, whatever luck its one good run had.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from dvk.agents import dialects
+from dvk.agents.arms import Arm, answered
+from dvk.agents.gains import Gain, Pair, gain
+from dvk.agents.judging import Docket
+from dvk.agents.proposing import Known, Proposal, known, proposals
+from dvk.agents.showing import Subject
+from dvk.agents.siblings import nearest
+from dvk.backbone import Backbone
+from dvk.config import Config
+from dvk.config import Trials as Settings
+from dvk.records import Skill
+from dvk.skills import Library
+from dvk.skills.events import Event
+
+__all__ = ["Proposal", "Trial", "enter", "proposals", "tried", "try_skills", "worths"]
+
+ArmKey = tuple[str, tuple[str, ...]]
+"""Task id, names of skills in order."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a proposal.
+
+    Attributes:
+        proposal: what was proposed.
+        skill: the same, with the evidence once it was tried.
+        admitted: it is to enter the library.
+        why: what decided; for people.
+        worth: what its summary earns by it; None where nobody can say, since it was left untried for want of room.
+        gain: what the trial found; None where there was none.
+    """
+
+    proposal: Proposal
+    skill: Skill
+    admitted: bool
+    why: str
+    worth: float | None = 0.0
+    gain: Gain | None = None
+
+    @property
+    def lo(self) -> float | None:
+        """The gain's lower bound, a ratio; None where there is none."""
+        return self.gain.total.lo if self.gain is not None and self.gain.total is not None else None
+
+
+def try_skills(
+    proposed: Sequence[Proposal], subjects: Mapping[str, Subject], backbone: Backbone, library: Library | None, config: Config,
+    judging: Docket[Any] | None = None, step: int = 0,
+) -> list[Trial]:
+    """A trial a proposal, in their order; nothing is written to the library.
+
+    Args:
+        proposed: those of a task in the order in which they are to be tried, as `proposals` gives them.
+        subjects: by task id: the step's tasks, and what else may be a sibling.
+        backbone: that is to profit from the skills.
+        library: that they are to enter.
+        config: `trials`, `rollout`, `agents`, and the judge's settings.
+        judging: see `arms.answered`.
+        step: training step.
+
+    Raises:
+        DvkError: a broken machine.
+    """
+    settings = config.trials
+    reads_graph = dialects.get(backbone.dialect).reads_graph
+    readable = {task: subject for task, subject in subjects.items() if subject.captured is not None or not reads_graph}
+    found: dict[int, Trial] = {}
+    doubles: dict[int, Known] = {}
+    taken: list[Proposal] = []
+    room: Counter[str] = Counter()
+    arms: dict[ArmKey, Arm] = {}
+    plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
+    for position, proposal in enumerate(proposed):
+        if (double := known(proposal, library, taken, settings.alike)) is not None:
+            doubles[position] = double
+        elif proposal.task not in readable:
+            found[position] = Trial(proposal, proposal.skill, False, "its task cannot be played here", None)
+        elif room[proposal.task] == settings.per_task:
+            found[position] = Trial(proposal, proposal.skill, False, f"{settings.per_task} of its task are tried already", None)
+        else:
+            room[proposal.task] += 1
+            taken.append(proposal)
+            plans[position] = _planned(proposal, readable, library, config, arms)
+    turns = answered(arms, backbone, config, judging, step) if arms else {}
+    for position, plan in plans.items():
+        pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
+        found[position] = tried(proposed[position], pairs, subjects, settings, step)
+    _one_a_task(found)
+    worth = {id(trial.proposal): trial.worth for trial in found.values()}
+    for position, double in doubles.items():  # what it says was measured under the earlier one's name
+        earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
+        found[position] = Trial(proposed[position], proposed[position].skill, False, double.why, earned)
+    return [found[position] for position in range(len(proposed))]
+
+
+def tried(proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, Subject], settings: Settings, step: int) -> Trial:
+    """The outcome of one trial, compared with nobody else's.
+
+    Args:
+        pairs: control's and treatment's judged turns, by task id.
+        subjects: by task id, those of `pairs` among them.
+    """
+    measured = gain(pairs, settings.failed, settings.level)
+    why = refused(measured, proposal.task, settings)
+    skill = proposal.skill
+    if measured.total is None:
+        return Trial(proposal, skill, False, why, 0.0, measured)
+    worth = min(max(measured.total.lo - 1.0, 0.0), settings.cap) if measured.num_pairs >= settings.least_pairs else 0.0
+    seen = evidence(measured, proposal, pairs, subjects, settings, step)
+    skill = skill.model_copy(update={"evidence": (*skill.evidence, seen)})
+    return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
+
+
+def refused(measured: Gain, task: str, settings: Settings) -> str:
+    """Why a measured gain is not enough, `task` being the one that the skill came from; empty when it is."""
+    total, own = measured.total, measured.tasks.get(task)
+    if total is None or measured.num_pairs < settings.least_pairs:
+        return (f"{measured.num_pairs} pairs count, {settings.least_pairs} are needed; in {measured.num_failed} others both arms failed, "
+                f"{measured.num_unmeasured} were not measured")  # fmt: skip
+    if own is None:
+        return "no pair counts on the task it came from"
+    if not isfinite(total.hi):
+        return "one task and one answer an arm: nothing bounds its gain"
+    if total.lo < settings.relative:
+        return f"{_said(measured)}; its lower bound is to reach {settings.relative:g}×"
+    if own.treatment < settings.absolute:
+        return f"{own.treatment:.2f}× of eager with it on its own task, {settings.absolute:g}× is asked"
+    for name, one in measured.tasks.items():
+        surely = one.gain.hi if isfinite(one.gain.hi) else one.gain.value
+        if surely < settings.harm:
+            return f"it makes task {name} slower: {one.gain.value:.2f}×"
+    return ""
+
+
+def evidence(
+    measured: Gain, proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, Subject], settings: Settings, step: int
+) -> dict[str, Any]:
+    """What a skill's record keeps of its trial, as JSON; ratios, bounds one-sided, null where nothing bounds."""
+    assert measured.total is not None
+    turns = [turn for of_task in pairs.values() for pair in of_task for turn in pair]
+    machine = next((turn.verdict.machine for turn in turns if turn.verdict is not None and turn.verdict.machine), "")
+    tasks = {
+        task: {"name": subjects[task].task.name, "gain": _figure(one.gain.value), "control": _figure(one.control),
+               "treatment": _figure(one.treatment), "pairs": one.num_pairs}
+        for task, one in measured.tasks.items()
+    }  # fmt: skip
+    return {
+        "source": "trial", "step": step, "task": proposal.task, "machine": machine, "backend": subjects[proposal.task].backend,
+        "gain": _figure(measured.total.value), "lo": _figure(measured.total.lo), "hi": _figure(measured.total.hi),
+        "level": settings.level, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
+        "unmeasured": measured.num_unmeasured, "given": list(proposal.given), "tasks": tasks,
+    }  # fmt: skip
+
+
+def worths(trials: Iterable[Trial]) -> dict[str, dict[int, float]]:
+    """Task → sample of its summary → what the best of its skills is worth, as `dvk.learn.assign` takes it.
+
+    Samples whose skills were all left untried are not there, nor those that proposed none.
+    """
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for trial in trials:
+        if trial.worth is not None:
+            of_task, sample = found[trial.proposal.task], trial.proposal.sample
+            of_task[sample] = max(of_task.get(sample, 0.0), trial.worth)
+    return dict(found)
+
+
+def enter(library: Library, trials: Sequence[Trial], step: int) -> dict[str, float]:
+    """Put what is admitted into the library, evidence and all, and note what is refused; in one transaction.
+
+    Returns:
+        figures of the step: proposed, tried, admitted, and the best lower bound where there is one.
+
+    Raises:
+        LibraryError: a name was taken since the trial.
+    """
+    library.record_all(_event(trial, step) for trial in trials)
+    bounds = [trial.lo for trial in trials if trial.lo is not None]
+    return {
+        "proposed": float(len(trials)), "tried": float(sum(trial.gain is not None for trial in trials)),
+        "admitted": float(sum(trial.admitted for trial in trials)), **({"best_lower_bound": max(bounds)} if bounds else {}),
+    }
+
+
+def _event(trial: Trial, step: int) -> Event:
+    data = {"why": trial.why, "task": trial.proposal.task, "summary": trial.proposal.sample, "worth": trial.worth}
+    if trial.gain is not None and trial.gain.total is not None:
+        data |= {"gain": _figure(trial.gain.total.value), "lo": _figure(trial.gain.total.lo), "pairs": trial.gain.num_pairs}
+    whole = trial.skill.model_dump(mode="json")
+    kind, place = ("admitted", "skill") if trial.admitted else ("refused", "proposal")
+    return Event(kind, trial.skill.name, step, {**data, place: whole})
+
+
+def _planned(
+    proposal: Proposal, subjects: Mapping[str, Subject], library: Library | None, config: Config, arms: dict[ArmKey, Arm]
+) -> list[tuple[ArmKey, ArmKey]]:
+    """Control and treatment on each task of a trial, its own first; the arms are added to `arms`."""
+    given = tuple(library.get(name) for name in proposal.given if library is not None and name in library)
+    given = given[: config.agents.num_chosen - 1]
+    plan = []
+    for task in (proposal.task, *nearest(proposal.task, subjects, config.trials.siblings, config.trials.kin)):
+        pair = []
+        for skills in (given, (*given, proposal.skill)):
+            key = (task, tuple(skill.name for skill in skills))
+            arms[key] = Arm(subjects[task], skills)
+            pair.append(key)
+        plan.append((pair[0], pair[1]))
+    return plan
+
+
+def _one_a_task(found: dict[int, Trial]) -> None:
+    """Of a task's admitted skills the one with the best lower bound stays so, the first of equals."""
+    best: dict[str, int] = {}
+    for position, trial in sorted(found.items()):
+        if not trial.admitted:
+            continue
+        held = best.setdefault(trial.proposal.task, position)
+        if held == position:
+            continue
+        assert trial.lo is not None and (other := found[held].lo) is not None
+        lost, won = (held, position) if trial.lo > other else (position, held)
+        best[trial.proposal.task] = won
+        found[lost] = replace(found[lost], admitted=False, why=f"{found[won].skill.name}, of the same task, does better")
+
+
+def _said(measured: Gain) -> str:
+    assert measured.total is not None
+    over = f"{len(measured.tasks)} tasks" if measured.unit == "tasks" else "the samples of one task"
+    return f"{measured.total.value:.2f}× of without it, at least {measured.total.lo:.2f}× (over {over}, {measured.num_pairs} pairs)"
+
+
+def _figure(ratio: float) -> float | None:
+    return round(ratio, 4) if isfinite(ratio) and ratio > 0 else None

@@ -1,0 +1,42 @@
+"""`dvk train`: the co-evolution loop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    start: Annotated[str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")] = "nano",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the whole run.")] = 100,
+    tasks: Annotated[Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")] = None,
+    library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: the seeds).")] = None,
+    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+) -> None:
+    """Train selection, policy and summary together while the skill library grows; resumes after any kill."""
+    from dvk import config as configuration
+    from dvk.errors import UsageError
+    from dvk.pipelines.train import Request, train
+
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    request = Request(start, steps, tasks, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
+    summary = train(request, configuration.load(config, settings or []))
+    print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
+
+
+def lines(summary: dict[str, Any]) -> list[str]:
+    """The end of a run for people."""
+    return [f"{summary['steps']} steps, {summary['skills']} skills", f"checkpoint: {summary['run']}/{summary['checkpoint']}",
+            f"library: {summary['run']}/skills.db"]

@@ -1,0 +1,116 @@
+"""`dvk train`: three agents on one backbone learn from what the judge finds, and the library grows with what is proved.
+
+    draw tasks → play them (select skills, write kernels, summarise) → judge → try proposed skills → rewards and advantages
+    → one update → the library: admit, groom → checkpoint
+
+Everything that a step depends on is a function of the seed, the step and the last checkpoint, so a killed run goes on
+with the step it was at and comes to the same end, as far as clocks repeat themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk.agents import play_many, trials
+from dvk.agents.judging import Docket
+from dvk.config import Config
+from dvk.harness import backends
+from dvk.harness.court import Contract
+from dvk.harness.remembered import Remembered
+from dvk.learn.assign import assign, rows
+from dvk.learn.reinforce import update
+from dvk.pipelines.train.draw import Draw
+from dvk.pipelines.train.figures import Guards, played, summed
+from dvk.pipelines.train.live import Live
+from dvk.pipelines.train.state import State
+from dvk.pipelines.train.validate import validate
+from dvk.records import Episode
+from dvk.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    start: str = "nano"
+    steps: int = 100
+    tasks: Path | None = None
+    library: Path | None = None
+    backend: str = "auto"
+    device: str | None = None
+    workers: int | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def train(request: Request, config: Config) -> dict[str, Any]:
+    """Run the command; the returned summary is what `--json` prints.
+
+    Raises:
+        DvkError: the user can fix it; a run that a guard stopped can be resumed with other settings.
+    """
+    device = request.device or backends.default_device()
+    backend = backends.pick(request.backend, device)
+    name = request.start.replace("/", "_").replace(":", "-")
+    with RunFolder.open(request.out, command="train", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+        if run.finished:
+            return dict(run.read("summary.jsonl")[-1])
+        state = State.restore(run, request.start, request.library, request.steps, config)
+        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks)
+        guards, workers = Guards(config.train), request.workers or config.rollout.judges
+        contract: Contract = "auto" if device == "cuda" else "module"
+        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
+        with state, Live(request.steps, quiet=request.quiet) as live, docket as judging:
+            while state.step < request.steps:
+                step, clock = state.step, Clock()
+                subjects = draw.step(step)
+                clock.lap("draw")
+                episodes = list(play_many(subjects, state.backbone, state.library, config, judging=judging, step=step,
+                                          on_turn=lambda key, turn: live.turn(key.role, turn)))
+                clock.lap("play")
+                tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, state.backbone, state.library,
+                                          config, judging, step)
+                clock.lap("trials")
+                worths = trials.worths(tried)
+                assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
+                learned = [row for one in assigned for row in rows(one.episode)]
+                figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature)
+                clock.lap("learn")
+                kept(run, step, [one.episode for one in assigned])
+                figures |= trials.enter(state.library, tried, step)
+                row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
+                       "skills": float(len(state.library)), **clock.laps}
+                state.save(config.train.keep_every)
+                if config.train.validate_every and state.step % config.train.validate_every == 0:
+                    row |= validate(draw, state, config, judging)
+                run.append("metrics.jsonl", row)
+                live.step(row)
+                guards.look(step + 1, row)
+            summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
+                       "skills": len(state.library)}
+        run.append("summary.jsonl", summary)
+        run.finish("done")
+    return summary
+
+
+def kept(run: RunFolder, step: int, episodes: list[Episode]) -> None:
+    """A step's episodes, whole or not at all."""
+    run.write_text(f"episodes/step_{step:06d}.jsonl", "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes))
+
+
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.laps[f"{name}_s"], self._last = round(now - self._last, 2), now

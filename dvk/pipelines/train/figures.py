@@ -1,0 +1,86 @@
+"""A step in numbers: what metrics.jsonl, TensorBoard, the live table and the guards read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from dvk.config import Training
+from dvk.errors import DvkError
+from dvk.records import Episode, Status, Turn
+
+THRESHOLDS = (1.0, 1.2, 1.5)
+
+
+def played(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Rewards by role and turn, shares of answers right, fast and unread, conversations played."""
+    rewards: dict[str, list[float]] = defaultdict(list)
+    found: Counter[str] = Counter()
+    for episode in episodes:
+        for trace in episode.traces:
+            for number, turn in enumerate(trace.turns):
+                found[f"answers_{trace.role}"] += 1
+                found[f"unread_{trace.role}"] += turn.malformed is not None
+                if trace.role == "policy":
+                    if turn.reward is not None:
+                        rewards[f"reward_turn_{number + 1}"].append(turn.reward)
+                    found["right"] += _right(turn)
+                    for threshold in THRESHOLDS:
+                        found[f"fast_{threshold:g}"] += _speed(turn) > threshold
+    answers = max(1, found["answers_policy"])
+    shares = {name: found[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))}
+    unread = {f"unread_{role}": found[f"unread_{role}"] / found[f"answers_{role}"]
+              for role in ("policy", "selection", "summary") if found[f"answers_{role}"]}  # fmt: skip
+    best = [max((_speed(turn) for trace in e.traces if trace.role == "policy" for turn in trace.turns), default=0.0) for e in episodes]
+    logs = [math.log(b) for b in best if b > 0]
+    return {
+        **{name: fmean(values) for name, values in sorted(rewards.items())}, **shares, **unread,
+        "best_speedup": math.exp(fmean(logs)) if logs else 0.0, "tasks": float(len(episodes)), "answers": float(found["answers_policy"]),
+    }
+
+
+def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """Counts over episodes, as `left_out_…`."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return {f"left_out_{name}": float(count) for name, count in sorted(total.items())}
+
+
+class Guards:
+    """Stop a run that has gone wrong, with the reason, before it wastes a night.
+
+    Args:
+        settings: limits, and how many steps in a row may pass them.
+    """
+
+    def __init__(self, settings: Training):
+        self.settings = settings
+        self._low = self._unread = 0
+
+    def look(self, step: int, figures: Mapping[str, float]) -> None:
+        """Note a step.
+
+        Raises:
+            DvkError: its limits were passed once too often.
+        """
+        settings = self.settings
+        if "entropy" in figures:
+            self._low = self._low + 1 if figures["entropy"] < settings.least_entropy else 0
+        self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > settings.most_unread else 0
+        if self._low >= settings.patience:
+            problem = f"the policy's entropy has been below {settings.least_entropy:g} nats for {self._low} steps: it gives one answer"
+            raise DvkError(problem, "resume from an earlier checkpoint with a lower train.rate, or raise rollout.temperature")
+        if self._unread >= settings.patience:
+            raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
+                           "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")
+
+
+def _right(turn: Turn) -> bool:
+    return turn.verdict is not None and turn.verdict.status is Status.OK
+
+
+def _speed(turn: Turn) -> float:
+    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0

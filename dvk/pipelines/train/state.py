@@ -1,0 +1,114 @@
+"""What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
+
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db; written aside, then renamed
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+from dvk.backbone import Trainable, open_backbone
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.learn.learner import STATE, Learner
+from dvk.runs import RunFolder
+from dvk.skills import Library, default_path
+
+LIBRARY = "skills.db"
+
+
+class State:
+    """See the module; `step` counts the steps made. Use as a context manager."""
+
+    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int):
+        self.run, self.backbone, self.learner, self.library, self.step = run, backbone, learner, library, step
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.library.close()
+
+    @classmethod
+    def restore(cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config) -> State:
+        """The state after the last whole step; without one, the beginning.
+
+        Args:
+            run: the run's folder.
+            start: a backbone's spec.
+            library: what the run's own library begins as; None: the default one, with the seeds.
+            num_steps: of the whole run.
+            config: `train`, `learning`, `backbone`.
+
+        Raises:
+            UsageError: the backbone has no weights here.
+        """
+        kept = newest(run.path / "checkpoints")
+        backbone = open_backbone(f"hf:{kept}" if kept is not None else start, config)
+        if not isinstance(backbone, Trainable):
+            raise UsageError(f"`{start}` cannot be trained: its weights are not here", "start from nano or hf:PATH")
+        size = sum(p.numel() for p in backbone.parameters())
+        precision = config.learning.precision
+        if precision == "auto" and size <= config.train.small_parameters:
+            precision = "fp32"
+        constant = {"rate": config.train.rate, "schedule": "constant", "warmup": 0.0, "precision": precision}
+        settings = config.learning.model_copy(update=constant)
+        learner = Learner(backbone.model, settings, num_steps)
+        if kept is not None:
+            learner.restore(kept)
+        copied = run.path / LIBRARY
+        if kept is not None:
+            copy_library(kept / LIBRARY, copied)
+        elif not copied.exists():
+            if library is None:
+                Library.open().close()  # built on first use
+            copy_library(library or default_path(), copied)
+        step = int(kept.name.removeprefix("step_")) if kept is not None else 0
+        return cls(run, backbone, learner, Library.open(copied), step)
+
+    def save(self, keep_every: int) -> Path:
+        """Count a step and keep what it left."""
+        self.step += 1
+        final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
+        aside = final.with_name(f".{final.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        final.parent.mkdir(exist_ok=True)
+        self.backbone.save(aside)
+        self.learner.save(aside)
+        copy_library(self.library.path, aside / LIBRARY)
+        aside.rename(final)
+        for older in final.parent.glob("step_*"):
+            if older == final:
+                continue
+            if int(older.name.removeprefix("step_")) % keep_every:
+                shutil.rmtree(older)
+            else:
+                (older / STATE).unlink(missing_ok=True)
+        return final
+
+
+def newest(folder: Path) -> Path | None:
+    """The last checkpoint from which a run can go on."""
+    found = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
+    return found[-1] if found else None
+
+
+def copy_library(source: Path, target: Path) -> None:
+    """A library as it is at this moment, whoever else has it open; what was at `target` goes.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not source.is_file():
+        raise UsageError(f"no skill library at `{source}`", "leave --library out, or make one with `dvk skills import`")
+    aside = target.with_name(f".{target.name}.part")
+    aside.unlink(missing_ok=True)
+    with sqlite3.connect(source) as old, sqlite3.connect(aside) as new:
+        old.backup(new)
+    old.close()
+    new.close()
+    for rest in ("-wal", "-shm"):
+        target.with_name(target.name + rest).unlink(missing_ok=True)
+    aside.replace(target)

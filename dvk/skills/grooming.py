@@ -1,0 +1,207 @@
+"""What becomes of a library that grows: near-duplicates are merged, skills that stopped helping retired, room is made.
+
+`plan` decides, from facts and without touching anything; `apply` carries out, in one transaction, each change an event with its
+reason; `groom` is both, for one library, round after round until nothing is left to do. A round merges, retires at most
+one skill, the worst, because others may only have suffered from its company, else makes room, and relates. A skill that
+another was merged into is not retired in the same round: what is known of both together has yet to be counted.
+Seeds and pinned skills are never dropped for room or merged away; a seed is retired when its own gain says so, a pinned skill never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dvk.skills.events import CHANGES, Event
+from dvk.skills.likeness import near_duplicates
+from dvk.skills.relations import Relations, learned, related
+from dvk.skills.usage import Known, Usage, remembered, tally
+
+if TYPE_CHECKING:
+    from dvk.config.library import Grooming
+    from dvk.records import Skill
+    from dvk.skills.library import Library
+
+FORGOTTEN = 10
+"""Half-lives after which a trial counts less than a thousandth and is not read any more."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing to do to a library.
+
+    Attributes:
+        kind: retired, merged or changed.
+        skill: whose name goes, or what changes.
+        why: the reason, in words.
+        into: what a merged skill becomes part of.
+        after: that one afterwards, or the changed skill.
+    """
+
+    kind: str
+    skill: str
+    why: str
+    into: str | None = None
+    after: Skill | None = None
+
+    def event(self, step: int) -> Event:
+        """What the library writes down."""
+        data: dict[str, Any] = {"why": self.why}
+        if self.after is not None:
+            data["skill" if self.into is None else "kept"] = self.after.model_dump(mode="json")
+        if self.into is not None:
+            data["into"] = self.into
+        return Event(self.kind, self.skill, step, data)
+
+
+def plan(
+    skills: Sequence[Skill], usage: Known, settings: Grooming, step: int, relations: Relations | None = None
+) -> list[Change]:
+    """What grooming would do in one round now.
+
+    Args:
+        skills: all of the library.
+        usage: from `usage.tally`.
+        settings: thresholds.
+        step: now.
+        relations: what was learned about the skills (`relations.learned`).
+    """
+    state = {skill.name: skill for skill in skills}
+    known = {name: usage.get((name, "policy"), Usage(name)) for name in state}
+    changes = _merges(state, known, settings)
+    changes += _retirement(state, known, settings, {change.into for change in changes}) or _room(state, known, settings, step)
+    return changes + _relations(state, relations or {})
+
+
+def apply(library: Library, changes: Sequence[Change], step: int) -> None:
+    """Carry out `changes`, all or none; LibraryError where another process has changed what they are about."""
+    library.record_all(change.event(step) for change in changes)
+
+
+def groom(library: Library, settings: Grooming, step: int | None = None, *, dry: bool = False) -> list[Change]:
+    """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
+    skills, changed = library.list(), library.events(kinds=CHANGES)
+    since = None if step is None else int(step - FORGOTTEN * settings.half_life)
+    events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
+    now = max((event.step for event in events), default=0) if step is None else step
+    done: list[Change] = []
+    while changes := plan(skills, remembered(tally(events, settings, now), skills), settings, now):
+        done += changes
+        events += [change.event(now) for change in changes]
+        skills = _after(skills, changes)
+    done += _relations({skill.name: skill for skill in skills}, learned(skills, events, settings))
+    if done and not dry:
+        apply(library, done, now)
+    return done
+
+
+def is_seed(skill: Skill) -> bool:
+    """Came with dvk."""
+    return bool(skill.provenance.get("source") == "seed")
+
+
+def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
+    """The skills once `changes` are made."""
+    state = {skill.name: skill for skill in skills}
+    for change in changes:
+        if change.kind != "changed":
+            del state[change.skill]
+        if change.after is not None:
+            state[change.after.name] = change.after
+    return [state[name] for name in sorted(state)]
+
+
+def _merges(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming) -> list[Change]:
+    changes = []
+    for share, one, other in near_duplicates(state, settings.alike):
+        if one not in state or other not in state:
+            continue
+        stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
+        if _kept(state[goes], settings):
+            continue
+        after = _joined(state[stays], state[goes])
+        changes.append(Change("merged", goes, f"{share:.0%} of its words are those of {stays}", stays, after))
+        state[stays] = after
+        del state[goes]
+        for name, skill in list(state.items()):
+            if any(goes in names for names in skill.relations.values()):
+                state[name] = _renamed(skill, goes, stays)
+                changes.append(Change("changed", name, f"{goes} is now {stays}", after=state[name]))
+    return changes
+
+
+def _retirement(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, spared: set[str | None]) -> list[Change]:
+    """The skill that does most harm, if one clearly does any."""
+    judged = (known[name] for name in sorted(state) if name not in spared and name not in settings.pinned)
+    harmful = [use for use in judged if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0]
+    if not harmful:
+        return []
+    use = min(harmful, key=lambda use: use.hi or 0.0)
+    del state[use.skill]
+    ends = f"{settings.level:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
+    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials")]
+
+
+def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, step: int) -> list[Change]:
+    """Of what may leave, first what brought least; among equals what was not used for longest. Newcomers last."""
+    free = [name for name in state if not _kept(state[name], settings)]
+
+    def order(name: str) -> tuple[bool, float, int, str]:
+        use = known[name]
+        return step - use.born < settings.grace, use.total, -1 if use.last_used is None else use.last_used, name
+
+    changes = []
+    for name in sorted(free, key=order)[: max(0, len(state) - settings.max_skills)]:
+        use = known[name]
+        used = "never used" if use.last_used is None else f"last used in step {use.last_used}"
+        brought = f"{use.total:+.3f} over {use.trials} trials, {used}"
+        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})"))
+        del state[name]
+    return changes
+
+
+def _relations(state: Mapping[str, Skill], relations: Relations) -> list[Change]:
+    changes = []
+    for name, skill in state.items():
+        new = {kind: [other for other in names if other in state] for kind, names in relations.get(name, {}).items()}
+        after = related(skill, new)
+        if after != skill:
+            added = [f"{kind} {other}" for kind, names in new.items() for other in names if other not in skill.relations.get(kind, ())]
+            changes.append(Change("changed", name, f"learned: {', '.join(added)}", after=after))
+    return changes
+
+
+def _kept(skill: Skill, settings: Grooming) -> bool:
+    return is_seed(skill) or skill.name in settings.pinned
+
+
+def _proved(use: Usage) -> tuple[bool, float, int]:
+    """The better the evidence, the larger: a lower end of the gain's interval, then trials."""
+    return use.lo is not None, use.lo if use.lo is not None else 0.0, use.trials
+
+
+def _joined(stays: Skill, goes: Skill) -> Skill:
+    """With the other's evidence and relations."""
+    evidence = stays.evidence + tuple(entry for entry in goes.evidence if entry not in stays.evidence)
+    joined = related(stays.model_copy(update={"evidence": evidence}), goes.relations)
+    return _renamed(joined, goes.name, None)
+
+
+def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
+    """Its relations with `old` are with `new`; with nobody where that is itself or None."""
+
+    def others(kinds: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for kind, names in kinds.items():
+            renamed = (new if name == old else name for name in names)
+            found[kind] = tuple(dict.fromkeys(name for name in renamed if name is not None and name != skill.name))
+        return {kind: names for kind, names in found.items() if names}
+
+    from dvk.skills.rows import LEARNED
+
+    update: dict[str, Any] = {"relations": others(skill.relations)}
+    if LEARNED in skill.provenance:
+        noted = {kind: list(names) for kind, names in others(skill.provenance[LEARNED]).items()}
+        update["provenance"] = {**skill.provenance, LEARNED: noted}
+    return skill.model_copy(update=update)

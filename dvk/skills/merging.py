@@ -1,0 +1,116 @@
+"""Two libraries: what tells them apart, and how the skills of one are brought into another.
+
+Events stay where they happened: steps of different runs cannot be compared. What a skill's use came to goes along as
+evidence. So a run's library begins as another brought into an empty one, and ends, if its user wants it, brought back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dvk.config.library import Grooming
+from dvk.skills.events import Event
+from dvk.skills.relations import related
+from dvk.skills.usage import USE, Usage, as_evidence, tally
+
+if TYPE_CHECKING:
+    from dvk.records import Skill
+    from dvk.skills.library import Library
+
+
+@dataclass(frozen=True)
+class Difference:
+    """From one library to another, by name."""
+
+    added: list[str]
+    removed: list[str]
+    changed: dict[str, list[str]]
+    """Name → fields that differ."""
+
+
+@dataclass
+class Brought:
+    """What `bring` did, by name."""
+
+    added: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    """Same text, more evidence or relations."""
+    kept: list[str] = field(default_factory=list)
+    """Another text under the same name, left as it was."""
+
+
+def diff(one: Library, other: Library) -> Difference:
+    """What would make `one` into `other`."""
+    before, after = ({skill.name: skill for skill in library.skills()} for library in (one, other))
+    changed = {}
+    for name in sorted(before.keys() & after.keys()):
+        fields = [key for key in type(before[name]).model_fields if getattr(before[name], key) != getattr(after[name], key)]
+        if fields:
+            changed[name] = fields
+    return Difference(sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed)
+
+
+def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0, settings: Grooming | None = None) -> Brought:
+    """Bring the skills of `source` into `into`, in one transaction.
+
+    Args:
+        into: is written to.
+        source: is only read.
+        replace: where both have a skill of one name with different texts, take the source's. Evidence is about a text: it
+            joins that of the same text, and comes with a new one.
+        step: for the events.
+        settings: of the statistics that go along.
+    """
+    from dvk.skills.rows import digest
+
+    done, news = Brought(), []
+    label = f"{source.path.resolve().parent.name}/{source.path.name}"
+    known = tally(source.events(), settings or Grooming())
+    there = {skill.name: skill for skill in into.skills()}
+    for skill in source.skills():
+        skill, mine = _told(skill, known.get((skill.name, "policy")), label), there.get(skill.name)
+        if mine is None:
+            news.append(_event("added", skill, label, step))
+            done.added.append(skill.name)
+        elif digest(mine) == digest(skill):
+            both = _joined(mine, skill)
+            if both != mine:
+                news.append(_event("changed", both, label, step))
+                done.updated.append(skill.name)
+        elif replace:
+            news.append(_event("changed", skill, label, step))
+            done.replaced.append(skill.name)
+        else:
+            done.kept.append(skill.name)
+    into.record_all(news)
+    return done
+
+
+def _event(kind: str, skill: Skill, origin: str, step: int) -> Event:
+    return Event(kind, skill.name, step, {"skill": skill.model_dump(mode="json"), "why": f"from {origin}"})
+
+
+def _told(skill: Skill, use: Usage | None, label: str) -> Skill:
+    """With its use in the source among its evidence, in place of what was said of that before."""
+    if use is None or not use.given:
+        return skill
+    rest = [entry for entry in skill.evidence if entry.get(USE) != label]
+    return skill.model_copy(update={"evidence": (*rest, as_evidence(use, label))})
+
+
+def _joined(mine: Skill, theirs: Skill) -> Skill:
+    """Mine with their evidence and what was learned about it; of a library's reports the newer one."""
+    from dvk.skills.rows import LEARNED
+
+    newer = {entry[USE] for entry in theirs.evidence if USE in entry}
+    rest = [entry for entry in mine.evidence if entry.get(USE) not in newer]
+    new = [entry for entry in theirs.evidence if entry not in rest]
+    joined = mine if _same(mine.evidence, (*rest, *new)) else mine.model_copy(update={"evidence": (*rest, *new)})
+    return related(joined, theirs.provenance.get(LEARNED, {}))
+
+
+def _same(one: tuple[dict[str, Any], ...], other: tuple[dict[str, Any], ...]) -> bool:
+    """The same entries in whatever order."""
+    return len(one) == len(other) and all(entry in other for entry in one)

@@ -1,0 +1,55 @@
+"""Is a library whole? The file and its index, the history against the skills, and each skill's form.
+
+Nothing is executed: whether a skill helps is what its trials and its use say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from dvk.errors import LibraryError
+from dvk.skills.events import replay
+
+if TYPE_CHECKING:
+    from dvk.records import Skill
+    from dvk.skills.library import Library
+
+
+def faults(library: Library, recipes: Collection[str]) -> list[str]:
+    """All that is wrong with `library`, each in a sentence; `recipes` are the names a skill may execute."""
+    found = list(library.damage())
+    try:
+        skills = {skill.name: skill for skill in library.skills()}
+    except LibraryError as error:
+        return [*found, error.message]
+    past = replay(library.events())
+    found += [f"{name}: is there, but no event put it there as it is" for name in sorted(skills) if past.get(name) != skills[name]]
+    found += [f"{name}: should be there by the events" for name in sorted(past.keys() - skills.keys())]
+    return found + [f"{name}: {what}" for name in sorted(skills) for what in _wrong(skills[name], recipes)]
+
+
+def file_damage(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite's own checks of the file and of the search index say; empty when all is well."""
+    said = [row[0] for row in connection.execute("PRAGMA quick_check")]
+    found = [] if said == ["ok"] else [f"file: {line}" for line in said]
+    try:
+        connection.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        if "readonly" not in str(error):
+            found.append(f"search index: {error}; export the skills and import them into a new library")
+    return found
+
+
+def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:
+    from dvk.skills import markdown
+
+    found = []
+    if skill.recipe is not None and skill.recipe not in recipes:
+        found.append(f"no recipe called {skill.recipe}")
+    try:
+        markdown.parse(markdown.render(skill))
+    except LibraryError as error:
+        found.append(error.message.partition(": ")[2] or error.message)
+    return found

@@ -1,0 +1,193 @@
+"""The whole loop on a CPU with a model of a test's size: it plays, learns, keeps, and comes back after a kill."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dvk import tasks
+from dvk.agents import Subject, dialects
+from dvk.backbone import open_backbone
+from dvk.composer import capture, compact
+from dvk.config import Config
+from dvk.errors import DvkError, UsageError
+from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.fit import fit
+from dvk.pipelines.train import Request, train
+from dvk.pipelines.train.draw import Draw
+from dvk.pipelines.train.figures import Guards, played
+from dvk.pipelines.train.state import State, copy_library, newest
+from dvk.records import Episode, Trace, Turn
+from dvk.runs import RunFolder
+from dvk.skills import Library
+
+SOURCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * {factor}) + x
+
+def get_inputs():
+    return [torch.randn({rows}, 96)]
+
+def get_init_inputs():
+    return []
+"""
+CONFIG = Config.model_validate({
+    "seed": 5, "train": {"tasks_per_step": 2, "validate_every": 0, "rate": 1e-3, "keep_every": 100},
+    "rollout": {"schemes": 1, "rollouts": 3, "turns": 1, "summaries": 0, "batch": 8, "judges": 1},
+    "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
+    "fit": {"size": "tiny", "vocabulary": 320, "epochs": 30, "save_every": 1000, "compile": False, "held_out": 0.0},
+    "learning": {"rate": 5e-3, "pack_tokens": 640, "batch_tokens": 1024, "micro_packs": 1, "warmup": 0.05},
+    "credit": {"mismatch": 0.01},
+})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("problems")
+    for rows, factor in ((40, 2.0), (56, 3.0)):
+        (folder / f"chain_{rows}.py").write_text(SOURCE.format(rows=rows, factor=factor))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that has learnt two ways of writing each problem by heart."""
+    dialect = dialects.get("compact")
+    found: list[Example] = []
+    for path in sorted(problems.glob("*.py")):
+        task = tasks.load(str(path), device="cpu", limits=CONFIG.limits)
+        subject = Subject(task, capture(task, CONFIG.limits), "cpp")
+        assert subject.captured is not None
+        asked = dialect.policy(subject, (), CONFIG.agents)
+        texts = sorted({v.text for v in compact.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]
+        for text in texts:
+            messages = (*asked.messages, {"role": "assistant", "content": text})
+            found.append(Example.new(kind="policy", messages=messages, task=ExampleTask(id=task.id), origin="test", backend="cpp"))
+
+    def read() -> Iterator[Example]:
+        return iter(found * 8)
+
+    folder = tmp_path_factory.mktemp("taught") / "run"
+    with RunFolder.open(folder, command="sft", name="t", argv=("dvk",), config=CONFIG, resume=False) as run:
+        return f"nano:{fit(run, read, 'nano-from-zero', CONFIG)['checkpoint']}"
+
+
+def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) -> Request:
+    return Request(start=start, steps=steps, tasks=problems, backend="cpp", device="cpu", workers=1, out=out, quiet=True, **rest)
+
+
+@pytest.fixture(scope="module")
+def whole(taught: str, problems: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("train") / "whole"
+    train(request(taught, problems, out), CONFIG)
+    return out
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.endswith("_s")} for row in rows]
+
+
+@pytest.mark.slow
+def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
+    rows = metrics(whole)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["kept"] > 0.9 and rows[0]["mismatch"] < 0.01
+    episodes = [Episode.model_validate_json(line) for line in (whole / "episodes" / "step_000000.jsonl").read_text().splitlines()]
+    turns = [turn for e in episodes for t in e.traces if t.role == "policy" for turn in t.turns]
+    assert len(turns) == 6 and all(turn.tokens is not None and turn.reward is not None for turn in turns)
+    assert any(turn.advantage for turn in turns)
+    before, after = open_backbone(taught), open_backbone(f"hf:{newest(whole / 'checkpoints')}")
+    pairs = list(zip(before.parameters(), after.parameters(), strict=True))  # type: ignore[attr-defined]  # both have weights
+    assert any(not torch.equal(a, b) for a, b in pairs)
+    assert [p.name for p in (whole / "checkpoints").iterdir()] == ["step_000002"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught: str, problems: Path, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    cut, step = tmp_path / "cut", Draw.step
+
+    def dies(self: Draw, number: int) -> list[Subject]:
+        if number == 1:
+            raise Killed
+        return step(self, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Draw, "step", dies)
+        with pytest.raises(Killed):
+            train(request(taught, problems, cut), CONFIG)
+    # What the first run judged is known, so equal candidates earn the same in both.
+    train(request(taught, problems, cut, resume=True), CONFIG)
+    assert metrics(cut) == metrics(whole)
+    one, other = (torch.load(newest(r / "checkpoints") / "learner.pt", weights_only=True) for r in (whole, cut))  # type: ignore[operator]
+    assert one["step"] == other["step"] >= 1, "the optimizer's, which a step without anything to learn leaves alone"
+    a, b = (open_backbone(f"hf:{newest(r / 'checkpoints')}") for r in (whole, cut))
+    assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_a_step_s_tasks_are_a_function_of_the_seed(problems: Path, tmp_path: Path) -> None:
+    names = []
+    for _ in range(2):
+        draw = Draw(CONFIG, "cpp", "cpu", tmp_path, problems)
+        names.append([[s.task.name for s in draw.step(step)] for step in range(3)])
+    assert names[0] == names[1] and all(set(step) == {"chain_40", "chain_56"} for step in names[0])
+    with pytest.raises(UsageError, match="can be played"):
+        Draw(CONFIG, "cpp", "cpu", tmp_path, tmp_path / "nowhere")
+
+
+def test_a_library_is_copied_whole(tmp_path: Path) -> None:
+    with Library.open(tmp_path / "a.db", create=True) as library:
+        copy_library(library.path, tmp_path / "b.db")
+    with Library.open(tmp_path / "b.db") as copied:
+        assert len(copied) == 0
+    with pytest.raises(UsageError, match="no skill library"):
+        copy_library(tmp_path / "c.db", tmp_path / "d.db")
+
+
+def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=CONFIG, resume=False) as run, \
+            pytest.raises(UsageError, match="cannot be trained"):
+        State.restore(run, "scripted", None, 1, CONFIG)
+
+
+def test_figures_count_answers(tmp_path: Path) -> None:
+    unread = Turn(malformed="x", reward=-0.2)
+    task = tasks.load(str(_file(tmp_path)), device="cpu", limits=CONFIG.limits)
+    episode = Episode(task=task, traces=(Trace(role="policy", turns=(unread, unread)), Trace(role="selection", turns=(Turn(),))))
+    found = played([episode])
+    assert found["unread_policy"] == 1.0 and found["unread_selection"] == 0.0 and found["right"] == 0.0
+    assert found["reward_turn_2"] == -0.2 and found["best_speedup"] == 0.0
+
+
+def test_guards_wait_and_then_say_why() -> None:
+    guards = Guards(CONFIG.train)
+    for step, entropy in enumerate((0.5, 0.001, 0.001, 0.5, 0.001, 0.001)):
+        guards.look(step, {"entropy": entropy})
+    with pytest.raises(DvkError, match="entropy"):
+        guards.look(6, {"entropy": 0.001})
+    guards = Guards(CONFIG.train)
+    with pytest.raises(DvkError, match="cannot be read since step 1"):
+        for step in range(1, 9):
+            guards.look(step, {"unread_policy": 0.95})
+
+
+def _file(folder: Path) -> Path:
+    path = folder / "one.py"
+    path.write_text(SOURCE.format(rows=8, factor=1.0))
+    return path
