@@ -172,16 +172,16 @@ def evidence(
     }  # fmt: skip
 
 
-def worths(trials: Iterable[Trial]) -> dict[str, dict[int, float]]:
+def worths(trials: Iterable[Trial]) -> dict[str, dict[int, float | None]]:
     """Task → sample of its summary → what the best of its skills is worth, as `dvk.learn.assign` takes it.
 
-    Samples whose skills were all left untried are not there, nor those that proposed none.
+    None where all of a sample's skills were left untried; samples that proposed none are not there.
     """
-    found: dict[str, dict[int, float]] = defaultdict(dict)
+    found: dict[str, dict[int, float | None]] = defaultdict(dict)
     for trial in trials:
-        if trial.worth is not None:
-            of_task, sample = found[trial.proposal.task], trial.proposal.sample
-            of_task[sample] = max(of_task.get(sample, 0.0), trial.worth)
+        of_task, sample = found[trial.proposal.task], trial.proposal.sample
+        known = [worth for worth in (of_task.get(sample), trial.worth) if worth is not None]
+        of_task[sample] = max(known, default=None)
     return dict(found)
 
 

@@ -36,13 +36,14 @@ class Assigned:
     left_out: Mapping[str, int]
 
 
-def assign(episode: Episode, config: Config, summaries: Mapping[int, float] | None = None) -> Assigned:
+def assign(episode: Episode, config: Config, summaries: Mapping[int, float | None] | None = None) -> Assigned:
     """Rewards, returns and advantages of everything that was said for one task.
 
     Args:
         episode: as played.
         config: `rewards` and `credit`; `seed` draws what profiling rejection leaves out.
-        summaries: sample → what its skills were worth when they were tried; missing ones were worth nothing.
+        summaries: sample → what its skills were worth when they were tried, None where nobody tried them; missing ones were
+            worth nothing.
     """
     settings = config.credit
     traces = [t.model_copy(update={"turns": tuple(rewarded(turn, config.rewards) for turn in t.turns)}) for t in episode.traces]
@@ -150,10 +151,16 @@ def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
     return found
 
 
-def _summary(traces: Sequence[Trace], worth: Mapping[int, float], config: Config) -> dict[Place, float]:
-    """Samples about one improvement are compared with each other."""
-    asked = [(p, t) for p, t in enumerate(traces) if t.role == "summary" and t.turns and t.turns[-1].finish != "error"]
-    values = [_reward(t.turns[-1]) if t.turns[-1].malformed is not None else worth.get(t.rollout, 0.0) for _, t in asked]
+def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config: Config) -> dict[Place, float]:
+    """Samples about one improvement are compared with each other; those nobody tried are no peers."""
+    asked, values = [], []
+    for position, trace in enumerate(traces):
+        if trace.role == "summary" and trace.turns and trace.turns[-1].finish != "error":
+            unread = trace.turns[-1].malformed is not None
+            value = _reward(trace.turns[-1]) if unread else worth.get(trace.rollout, 0.0)
+            if value is not None:
+                asked.append((position, trace))
+                values.append(value)
     advantage: credit.Advantage = registry.resolve(config.credit.advantage, credit.ADVANTAGES, "advantage")
     if credit.indistinct(values):
         return {}

@@ -160,7 +160,7 @@ def test_a_model_without_graphs_to_read_tries_nothing() -> None:
     backbone = Said(lambda _: "", dialect="compact")
     (trial,) = try_skills([proposal("new")], THREE, backbone, None, configured())
     assert not backbone.calls and not trial.admitted and "cannot be played" in trial.why
-    assert worths([trial]) == {}
+    assert worths([trial]) == {"own": {0: None}}, "nobody can say"
 
 
 def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
@@ -290,7 +290,7 @@ def test_so_many_a_task_and_one_enters(recorded: Recorder) -> None:
     assert [trial.admitted for trial in trials] == [True, False, False, True]
     assert trials[1].why == "alpha, of the same task, does better" and trials[1].worth == trials[0].worth
     assert trials[2].gain is None and trials[2].worth is None and "2 of its task" in trials[2].why
-    assert set(worths(trials)["own"]) == {0, 1}
+    assert worths(trials)["own"][2] is None and worths(trials)["own"][1] is not None
     nothing = try_skills(lot, THREE, Said(lambda _: ""), None, configured(per_task=0))
     assert not any(trial.admitted or trial.gain for trial in nothing)
 

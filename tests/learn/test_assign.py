@@ -90,3 +90,5 @@ def test_summaries_are_compared_with_each_other() -> None:
     # 0, 1.4 and -0.2: each less the mean of the others, times 0.5.
     assert [a[0] for a in advantages(found.episode, "summary")] == pytest.approx([-0.3, 0.75, -0.45])
     assert [r.role for r in rows(found.episode)] == ["summary"] * 3
+    untried = assign(played, config(), {0: None, 1: 1.4})
+    assert [a[0] for a in advantages(untried.episode, "summary")] == [None, pytest.approx(0.8), pytest.approx(-0.8)]

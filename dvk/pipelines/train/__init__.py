@@ -29,6 +29,8 @@ from dvk.pipelines.train.state import State
 from dvk.pipelines.train.validate import validate
 from dvk.records import Episode
 from dvk.runs import RunFolder
+from dvk.skills.grooming import groom
+from dvk.skills.plays import plays
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
                 figures |= trials.enter(state.library, tried, step)
+                state.library.record_all(event for one in assigned for event in plays(one.episode))
+                if config.library.every and (step + 1) % config.library.every == 0:
+                    figures["groomed"] = float(len(groom(state.library, config.library, step)))
                 row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
                        "skills": float(len(state.library)), **clock.laps}
                 state.save(config.train.keep_every)

@@ -14,7 +14,8 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.learner import STATE, Learner
 from dvk.runs import RunFolder
-from dvk.skills import Library, default_path
+from dvk.skills import Library
+from dvk.skills.merging import bring
 
 LIBRARY = "skills.db"
 
@@ -62,9 +63,7 @@ class State:
         if kept is not None:
             copy_library(kept / LIBRARY, copied)
         elif not copied.exists():
-            if library is None:
-                Library.open().close()  # built on first use
-            copy_library(library or default_path(), copied)
+            begin_library(library, copied)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
         return cls(run, backbone, learner, Library.open(copied), step)
 
@@ -93,6 +92,17 @@ def newest(folder: Path) -> Path | None:
     """The last checkpoint from which a run can go on."""
     found = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
     return found[-1] if found else None
+
+
+def begin_library(source: Path | None, target: Path) -> None:
+    """A run's own library: the skills of another, what became of them so far as evidence, and an empty journal."""
+    aside = target.with_name(f".{target.name}.new")
+    aside.unlink(missing_ok=True)
+    with Library.open(source) as known, Library.open(aside, create=True) as own:
+        bring(own, known)
+    copy_library(aside, target)
+    for rest in ("", "-wal", "-shm"):
+        aside.with_name(aside.name + rest).unlink(missing_ok=True)
 
 
 def copy_library(source: Path, target: Path) -> None:
