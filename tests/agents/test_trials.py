@@ -312,7 +312,7 @@ def test_a_summary_earns_what_its_best_skill_is_worth() -> None:
         return Trial(proposal(name, sample=sample), skill(name), False, "", worth)
 
     assert worths([trial("a", 0, 0.2), trial("b", 0, 0.5), trial("c", 0, None), trial("d", 1, None), trial("e", 2, 0.0)]) == {
-        "own": {0: 0.5, 2: 0.0}}  # fmt: skip
+        "own": {0: 0.5, 1: None, 2: 0.0}}  # fmt: skip
 
 
 # ------------------------------------------------------------ for real
