@@ -161,7 +161,7 @@ def write_folder(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any])
             (aside / CARD).write_text(json.dumps(card, indent=2, sort_keys=True) + "\n")
         os.chmod(aside, 0o777 & ~_umask())
         os.rename(aside, folder)
-    except BaseException:
+    except BaseException:  # an interrupt, too, must leave nothing half written
         shutil.rmtree(aside, ignore_errors=True)
         raise
 

@@ -219,11 +219,8 @@ class HostWriter:
             if number in pairs:
                 self.names[buffer.prim] = inputs[pairs[number]]
             else:
-                name = self.names[buffer.prim] = self._fresh(buffer.prim)
-                # empty_like takes half the time of empty: nothing to parse.
-                outside = (buffer.shape, buffer.strides, buffer.dtype)
-                like = next((i for i, b in zip(inputs, kernel.inputs, strict=True) if (b.shape, b.strides, b.dtype) == outside), None)
-                self.lines.append(f"{name} = {f'torch.empty_like({like})' if like else self._empty(*outside, kernel, inputs)}")
+                self.names[buffer.prim] = self._fresh(buffer.prim)
+                self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
             outputs.append(self.names[buffer.prim])
         self.lines.extend(self.launch(kernel, inputs, outputs))
 
@@ -231,13 +228,19 @@ class HostWriter:
         """What a call returned must lie in memory as the kernel was written for."""
         self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
 
-    def _empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, kernel: Kernel, inputs: list[str]) -> str:
-        """An expression for new memory; `inputs` are the names of what the kernel reads."""
-        del kernel, inputs
-        where = f"dtype=torch.{dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
-        if strides == contiguous_strides(shape):
-            return f"torch.empty({shape!r}, {where})"
-        return f"torch.empty_strided({shape!r}, {strides!r}, {where})"
+    def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
+        """Memory for an output; `inputs` are the names of what the kernel reads."""
+        outside = (buffer.shape, buffer.strides, buffer.dtype)
+        like = next((i for i, b in zip(inputs, kernel.inputs, strict=True) if (b.shape, b.strides, b.dtype) == outside), None)
+        where = f"dtype=torch.{buffer.dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
+        if like is not None:
+            # empty_like takes half the time of empty: nothing to parse.
+            make = f"torch.empty_like({like})"
+        elif buffer.strides == contiguous_strides(buffer.shape):
+            make = f"torch.empty({buffer.shape!r}, {where})"
+        else:
+            make = f"torch.empty_strided({buffer.shape!r}, {buffer.strides!r}, {where})"
+        self.lines.append(f"{name} = {make}")
 
     def _extern(self, prim: Prim) -> None:
         node = prim.node

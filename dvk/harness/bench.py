@@ -296,7 +296,7 @@ class Bench:
             else:
                 try:
                     on_output(*told)
-                except BaseException:
+                except BaseException:  # whatever ends the series, the player must not wait for its next call
                     player.leave()
                     raise
             number += 1

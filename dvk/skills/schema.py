@@ -122,7 +122,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous=NORMAL")
             # Pages are read in place; a large library's index has some hundred MB.
             connection.execute("PRAGMA mmap_size=1073741824")
-        except BaseException:
+        except BaseException:  # an interrupt, too, must not leave it open
             connection.close()
             raise
     return connection
@@ -163,7 +163,7 @@ def writing(connection: sqlite3.Connection) -> Iterator[Database]:
     try:
         yield Database(connection, execute_plugins=False)
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # an interrupt, too, must not leave half of it
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -60,7 +60,7 @@ def execute(source: str, *, path: str | None = None, role: str = "reference") ->
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside the user's files
     try:
         exec(code, module.__dict__)
-    except BaseException:
+    except BaseException:  # a file may raise anything, SystemExit too
         sys.modules.pop(name, None)
         raise
     finally:

@@ -13,8 +13,8 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.prompt import DTYPES
-from dvk.composer.fuse import Group, Partition
-from dvk.composer.host import HostWriter, inplace_pairs
+from dvk.composer.fuse import Partition
+from dvk.composer.host import HostWriter
 from dvk.composer.kernel import Buffer, Kernel
 from dvk.composer.lowering import PrimGraph, is_view
 from dvk.composer.prims import Prim, View
@@ -43,8 +43,7 @@ class CompactHost(HostWriter):
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
                  device: str, listing: Graph):
-        super().__init__(graph, prims, part, kernels, lambda *_: [], inplace, device)
-        self.shown = shown
+        super().__init__(graph, prims, part, kernels, lambda k, i, o: shown(k, i, o, self._more), inplace, device)
         self.nodes = {node.name: node for node in listing.nodes}
         self.listed = listed(graph, prims)
         inputs = [b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"]
@@ -79,34 +78,17 @@ class CompactHost(HostWriter):
 
     # -------------------------------------------------------------- steps
 
-    def _group(self, group: Group) -> None:
-        kernel = self.kernels[id(group)]
-        inputs = []
-        for buffer in kernel.inputs:
-            name = self.names[buffer.prim]
-            if buffer.steps:
-                name = self._fresh()
-                self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
-            inputs.append(name)
-        pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
-        self.inplace[kernel.name] = pairs
-        outputs = []
-        for number, buffer in enumerate(kernel.outputs):
-            if number in pairs:
-                self.names[buffer.prim] = inputs[pairs[number]]
-            else:
-                name = self.names[buffer.prim] = self._fresh(buffer.prim)
-                if not self._lies_as_listed(name, buffer):
-                    self.lines.append(f"{name} = {new(buffer.dtype, buffer.shape, buffer.strides)}")
-            outputs.append(self.names[buffer.prim])
+    def _check_layout(self, name: str, buffer: Buffer) -> None:
+        pass
 
-        def more(dtype: str, count: int) -> str:
-            name = self._fresh()
-            self.lines.append(f"{name} = {new(dtype, (count,), (1,))}")
-            return name
+    def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
+        if not self._lies_as_listed(name, buffer):
+            self.lines.append(f"{name} = {new(buffer.dtype, buffer.shape, buffer.strides)}")
 
-        lines = self.shown(kernel, inputs, outputs, more)
-        self.lines.extend(lines)
+    def _more(self, dtype: str, count: int) -> str:
+        name = self._fresh()
+        self.lines.append(f"{name} = {new(dtype, (count,), (1,))}")
+        return name
 
     def _call(self, node: Node) -> str:
         if node.op == "restrided":

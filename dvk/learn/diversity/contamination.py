@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,21 +48,12 @@ class Suites:
         self.names: list[str] = []
         self._trees: dict[str, str] = {}
         sets = []
-        for folder in map(Path, folders):
-            found = sorted(folder.rglob("*.py"))
-            if not found:
-                raise UsageError(f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files")
-            for path in found:
-                try:
-                    source = read_source(path)
-                except (OSError, UnicodeDecodeError):
-                    continue
-                if (tree := tree_hash(source)) is None:
-                    continue
-                name = f"{folder.name}/{path.relative_to(folder)}"
-                self.names.append(name)
-                self._trees.setdefault(tree, name)
-                sets.append(module_shingles(source))
+        for name, _, source in files(folders):
+            if (tree := tree_hash(source)) is None:
+                continue
+            self.names.append(name)
+            self._trees.setdefault(tree, name)
+            sets.append(module_shingles(source))
         self._sizes = np.array([found.size for found in sets], dtype=np.int64)
         flat = np.concatenate(sets) if sets else np.zeros(0, dtype=np.uint32)
         order = np.argsort(flat, kind="stable")
@@ -110,6 +101,23 @@ class Suites:
         if (name := self._trees.get(tree_hash(source) or "")) is not None:
             return f"the same module as {name}"
         return f"{alike[best]:.0%} the module of {self.names[best]}" if alike[best] >= self.threshold else None
+
+
+def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
+    """Name, path and text of every Python file of some suites that can be read.
+
+    Raises:
+        UsageError: a folder is missing or holds none.
+    """
+    for folder in map(Path, folders):
+        found = sorted(folder.rglob("*.py"))
+        if not found:
+            raise UsageError(f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files")
+        for path in found:
+            try:
+                yield f"{folder.name}/{path.relative_to(folder)}", path, read_source(path)
+            except (OSError, UnicodeDecodeError):
+                continue
 
 
 def source_of(example: Example) -> str | None:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dvk.config import Config
-from dvk.errors import UsageError
 from dvk.learn import diversity
-from dvk.learn.diversity.contamination import source_of
+from dvk.learn.diversity.contamination import files, source_of
 from dvk.learn.diversity.sift import Fate, Vouch
 from dvk.learn.examples import Example
 from dvk.pipelines.sft.collect import DEVICES
@@ -24,7 +23,6 @@ from dvk.pipelines.sft.families import family_of
 from dvk.pipelines.sft.gate import FAMILIES, admitted
 from dvk.records import Task, content_hash
 from dvk.runs import RunFolder
-from dvk.tasks.sourcetext import read_source
 
 SIGNATURES = "filter/signatures.jsonl"
 
@@ -106,16 +104,7 @@ def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tu
 
 def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
     """Name with a hash of the contents, and a task for capture, of every file that defines a `Model`."""
-    for folder in map(Path, folders):
-        found = sorted(folder.rglob("*.py"))
-        if not found:
-            raise UsageError(f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files")
-        for path in found:
-            try:
-                source = read_source(path)
-            except (OSError, UnicodeDecodeError):
-                continue
-            if "class Model" in source:
-                id_ = content_hash(source)
-                yield f"{folder.name}/{path.relative_to(folder)} {id_}", Task(
-                    id=id_, name=path.stem, path=str(path), source=source, entry="Model", kind="module")
+    for name, path, source in files(folders):
+        if "class Model" in source:
+            id_ = content_hash(source)
+            yield f"{name} {id_}", Task(id=id_, name=path.stem, path=str(path), source=source, entry="Model", kind="module")
