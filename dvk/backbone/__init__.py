@@ -137,6 +137,8 @@ class Trainable(Backbone, Protocol):
 
     tokenizer: Any
     """transformers' tokenizer."""
+    chat: Any
+    """The `Chat` that puts conversations as tokens; it can be sent to other processes."""
     model: Any
     """transformers' module, wrapped by peft when LoRA is on."""
 

@@ -80,7 +80,7 @@ class Store:
         self.targets = np.zeros(0, bool) if nothing else np.memmap(folder / "targets.bin", dtype=bool, mode="r")
 
     @classmethod
-    def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int], Sequence[bool]]], vocabulary: int,
+    def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int] | np.ndarray, Sequence[bool] | np.ndarray]], vocabulary: int,
               info: Mapping[str, Any] = MappingProxyType({})) -> Store:
         """Make a store from (ids, targets) pairs; it exists only when it is whole.
 

@@ -18,7 +18,7 @@ from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.families import Text, family_of, sample, texts
-from dvk.pipelines.sft.filtering import reference, sifted, voucher
+from dvk.pipelines.sft.filtering import Voucher, reference, sifted
 from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
 from dvk.pipelines.sft.stages import sources
@@ -160,8 +160,8 @@ def test_listings_that_begin_elsewhere_are_the_same_graph(gated: tuple[Path, dic
 def test_what_was_executed_itself_needs_nobody_s_word(gated: tuple[Path, dict[str, Any], str]) -> None:
     example = next(read(gated[0] / "collect" / "renderings"))
     families = {str(family_of(example.model_dump())): "wrong"}
-    assert voucher(families)(example) == ("family", "wrong") and voucher({})(example) == ("family", "its family is not known to the gate")
-    assert voucher(None)(example) is None, "the gate was switched off"
+    assert Voucher(families)(example) == ("family", "wrong") and Voucher({})(example) == ("family", "its family is not known to the gate")
+    assert Voucher(None)(example) is None, "the gate was switched off"
     own: Example = example.model_copy(update={"quality": {}})
-    assert voucher(families)(own) is False
+    assert Voucher(families)(own) is False
     assert len(list(texts([gated[0] / "collect" / "renderings" / "cpp_00000.jsonl"]))) >= 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from dvk.config import Config
 from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
 from dvk.learn.diversity.contamination import Suites, source_of
 from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, Row, Rows, facts, sketched, words
-from dvk.learn.diversity.sources import Source
+from dvk.learn.diversity.sources import Source, parsed
 from dvk.learn.examples import Example
+from dvk.learn.spread import spread
 from dvk.records import content_hash
 
 VERSION = 1
 """Raised when the filter decides otherwise on equal input."""
-BATCH = 256
-"""Examples sketched at a time."""
+BATCH = 1024
+"""Examples read and sketched at a time."""
 Progress = Callable[[str, int, int], None]
 """(stage, done, of how many); 0 of 0 where the number is not known."""
 Fate = tuple[str, str] | None
@@ -28,16 +30,18 @@ Fate = tuple[str, str] | None
 
 
 def decide(
-    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None, *, sifted: bool = False
+    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None, *, sifted: bool = False,
+    workers: int = 1,
 ) -> tuple[list[Fate], dict[str, Any]]:
     """The fate of every example of a source, in its order, and the report.
 
     Args:
         sifted: rows have passed what is asked of each by itself (`sift`).
+        workers: processes that read.
     """
     settings, seed, tell = config.diversity, config.seed, progress or _silent
     clock = _Clock()
-    everything, fates, rows, places = _read(source, config, known_skills, tell, sifted)
+    everything, fates, rows, places = _read(source, config, known_skills, tell, sifted, workers)
     clock.lap("read")
 
     def refuse(found: dict[int, tuple[str, str]]) -> None:
@@ -100,39 +104,48 @@ def decide(
     }
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What is asked of a batch of rows before they are compared; sent to the processes that do it."""
+
+    config: Config
+    known_skills: frozenset[str] | None
+    suites: Suites
+    sifted: bool
+
+    def __call__(self, batch: Sequence[Any]) -> tuple[list[Row], list[Fate], np.ndarray, np.ndarray]:
+        """Facts and fates of all its rows; sketches of those that were not refused."""
+        everything: list[Row] = []
+        fates: list[Fate] = []
+        left: list[Example] = []
+        for example in parsed(batch):
+            fate = None if self.sifted else filter.reason(example, self.config.diversity, self.known_skills)
+            if fate is None and self.suites.names and (module := source_of(example)) and (found := self.suites.match(module)):
+                fate = ("contaminated", found)
+            everything.append(facts(example))
+            fates.append(fate)
+            if fate is None:
+                left.append(example)
+        return everything, fates, *sketched(left)
+
+
 def _read(
-    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress, sifted: bool
+    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress, sifted: bool, workers: int
 ) -> tuple[list[Row], list[Fate], Rows, list[int]]:
     """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
     settings = config.diversity
     suites = Suites(() if sifted else settings.suites, settings.contaminated)
+    reading = _Reading(config, frozenset(known_skills) if known_skills is not None else None, suites, sifted)
     everything: list[Row] = []
     fates: list[Fate] = []
-    places: list[int] = []
     text, shape = [np.zeros((0, TEXT_PLACES), dtype=np.uint32)], [np.zeros((0, SHAPE_PLACES), dtype=np.uint8)]
-    waiting: list[Example] = []
-
-    def flush() -> None:
-        if waiting:
-            one, other = sketched(waiting)
-            text.append(one)
-            shape.append(other)
-            waiting.clear()
-            tell("read", len(everything), 0)
-
-    known = set(known_skills) if known_skills is not None else None
-    for example in source:
-        fate = None if sifted else filter.reason(example, settings, known)
-        if fate is None and suites.names and (module := source_of(example)) and (found := suites.match(module)):
-            fate = ("contaminated", found)
-        everything.append(facts(example))
-        fates.append(fate)
-        if fate is None:
-            places.append(len(fates) - 1)
-            waiting.append(example)
-            if len(waiting) == BATCH:
-                flush()
-    flush()
+    for found, decided, one, other in spread(reading, source.batches(BATCH), workers):
+        everything += found
+        fates += decided
+        text.append(one)
+        shape.append(other)
+        tell("read", len(everything), 0)
+    places = [place for place, fate in enumerate(fates) if fate is None]
     return everything, fates, Rows([everything[place] for place in places], np.concatenate(text), np.concatenate(shape)), places
 
 

@@ -13,17 +13,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dvk.config import Config
+from dvk.config.teaching import Diversity
 from dvk.learn.diversity import filter, stream
 from dvk.learn.diversity.contamination import Suites, source_of
-from dvk.learn.diversity.sources import OnDisk
+from dvk.learn.diversity.sources import OnDisk, parsed
 from dvk.learn.examples import Example, files
+from dvk.learn.spread import spread
 
 VERSION = 1
 """Raised when the stage decides otherwise on equal input."""
+BATCH = 1024
+"""Rows a process is given at a time."""
 Fate = tuple[str, str] | None
 Vouch = Callable[[Example], Fate | Literal[False]]
 """Of a row that was never executed itself: a fate, None when its like was executed and right, False when nothing is known."""
@@ -31,7 +36,7 @@ Vouch = Callable[[Example], Fate | Literal[False]]
 
 def sift(
     examples_paths: Sequence[Path], out_folder: Path, config: Config, suites: Suites, *, vouch: Vouch | None = None,
-    source: Callable[[Example], str | None] = source_of, depends: str = "",
+    source: Callable[[Example], str | None] = source_of, depends: str = "", workers: int = 1,
 ) -> dict[str, Any]:
     """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
 
@@ -41,6 +46,7 @@ def sift(
         vouch: see `Vouch`.
         source: the reference module that an example is about, where it can be told.
         depends: a hash of all that `vouch` and `suites` depend on.
+        workers: processes; with more than one, `vouch` and `source` must bear being sent to them.
 
     Returns:
         the report, as in `report.json`.
@@ -61,10 +67,10 @@ def sift(
             best[at] = max(best.get(at, 0.0), example.speedup)
     fates: list[Fate] = []
     counts: dict[str, Counter[str]] = {}
-    for example in given:
-        fate = _fate(example, settings, suites, vouch, source, best)
-        fates.append(fate)
-        counts.setdefault(example.kind, Counter())[fate[0] if fate else "kept"] += 1
+    for found in spread(_Sifting(settings, suites, vouch, source, best), given.batches(BATCH), workers):
+        for kind, fate in found:
+            fates.append(fate)
+            counts.setdefault(kind, Counter())[fate[0] if fate else "kept"] += 1
     out_folder.mkdir(parents=True, exist_ok=True)
     stream.write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(given.raw(), fates) if fate is None))
     stream.write_lines(out_folder / "rejected.jsonl", _refusals(given, fates))
@@ -84,19 +90,33 @@ def _refusals(given: OnDisk, fates: Sequence[Fate]) -> Iterator[bytes]:
     return (stream.refusal(line, fate) for line, fate in zip(given.raw(), fates) if fate is not None)
 
 
-def _fate(example: Example, settings: Any, suites: Suites, vouch: Vouch | None, source: Callable[[Example], str | None],
-          best: dict[tuple[str, str], float]) -> Fate:
-    known = vouch(example) if vouch is not None and not example.verified else False
-    if isinstance(known, tuple):
-        return known
-    if known is None:  # its like was executed: nothing was measured of it, and nothing need have been
-        settings = settings.model_copy(update={"require_verified": False, "require_speedup": False})
-    if (fate := filter.reason(example, settings)) is not None:
-        return fate
-    top = best.get((example.task.id, example.backend), 0.0)
-    if example.kind == "policy" and example.speedup is not None and example.speedup < settings.near_best * top:
-        return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
-    if suites.empty:
-        return None
-    found = suites.match(source(example), example.signature)
-    return ("contaminated", found) if found is not None else None
+@dataclass(frozen=True)
+class _Sifting:
+    """What is asked of every row."""
+
+    settings: Diversity
+    suites: Suites
+    vouch: Vouch | None
+    source: Callable[[Example], str | None]
+    best: dict[tuple[str, str], float]
+    """(task, back end) → the best speedup known."""
+
+    def __call__(self, batch: Sequence[Any]) -> list[tuple[str, Fate]]:
+        return [(example.kind, self.fate(example)) for example in parsed(batch)]
+
+    def fate(self, example: Example) -> Fate:
+        known = self.vouch(example) if self.vouch is not None and not example.verified else False
+        if isinstance(known, tuple):
+            return known
+        settings = self.settings
+        if known is None:  # its like was executed: nothing was measured of it, and nothing need have been
+            settings = settings.model_copy(update={"require_verified": False, "require_speedup": False})
+        if (fate := filter.reason(example, settings)) is not None:
+            return fate
+        top = self.best.get((example.task.id, example.backend), 0.0)
+        if example.kind == "policy" and example.speedup is not None and example.speedup < settings.near_best * top:
+            return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
+        if self.suites.empty:
+            return None
+        found = self.suites.match(self.source(example), example.signature)
+        return ("contaminated", found) if found is not None else None

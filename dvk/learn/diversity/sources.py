@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dvk.learn import examples as files
 from dvk.learn.examples import Example
@@ -15,11 +16,19 @@ class Source(Protocol):
 
     def __iter__(self) -> Iterator[Example]: ...
 
+    def batches(self, size: int) -> Iterator[list[Any]]:
+        """What `__iter__` goes through, as it came, so many at a time; `parsed` makes examples of it, in any process."""
+        ...
+
     def at(self, position: int) -> Example: ...
 
 
 class InMemory(list[Example]):
     """A list as a source."""
+
+    def batches(self, size: int) -> Iterator[list[Any]]:
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
 
     def at(self, position: int) -> Example:
         return self[position]
@@ -33,6 +42,15 @@ class OnDisk:
         self._places: list[tuple[int, int, int]] = []
 
     def __iter__(self) -> Iterator[Example]:
+        return (files.parse(*line) for line in self._lines())
+
+    def batches(self, size: int) -> Iterator[list[Any]]:
+        lines = self._lines()
+        while batch := list(islice(lines, size)):
+            yield batch
+
+    def _lines(self) -> Iterator[tuple[bytes, str]]:
+        """Every line and where it stands, noting where that is."""
         self._places = []
         for file, path in enumerate(self.paths):
             offset = 0
@@ -40,7 +58,7 @@ class OnDisk:
                 for number, line in enumerate(stream, start=1):
                     if line.strip():
                         self._places.append((file, offset, len(line)))
-                        yield files.parse(line, f"{path}:{number}")
+                        yield line, f"{path}:{number}"
                     offset += len(line)
 
     def raw(self) -> Iterator[bytes]:
@@ -54,3 +72,12 @@ class OnDisk:
         with self.paths[file].open("rb") as stream:
             stream.seek(offset)
             return files.parse(stream.read(length), f"{self.paths[file]} at byte {offset}")
+
+
+def parsed(batch: Sequence[Any]) -> list[Example]:
+    """The examples of a source's batch.
+
+    Raises:
+        UsageError: a line is none.
+    """
+    return [one if isinstance(one, Example) else files.parse(*one) for one in batch]

@@ -61,6 +61,7 @@ def run(
     progress: Progress | None = None,
     *,
     sifted: bool = False,
+    workers: int = 1,
 ) -> dict[str, Any]:
     """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
 
@@ -68,6 +69,7 @@ def run(
         examples_path: a file of examples, a folder of them, or several of either.
         known_skills: names that selections may pick; None when no library was given.
         sifted: the files come from `sift`, which has asked everything that can be asked of a row by itself.
+        workers: processes that read.
 
     Returns:
         the report, as in `report.json`.
@@ -82,7 +84,7 @@ def run(
     if (made_before := finished(out_folder, key)) is not None:
         return made_before
     source = OnDisk(paths)
-    fates, made = decide(source, config, known_skills, progress, sifted=sifted)
+    fates, made = decide(source, config, known_skills, progress, sifted=sifted, workers=workers)
     out_folder.mkdir(parents=True, exist_ok=True)
     write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(source.raw(), fates) if fate is None))
     write_lines(out_folder / "rejected.jsonl", (refusal(line, fate) for line, fate in zip(source.raw(), fates) if fate is not None))

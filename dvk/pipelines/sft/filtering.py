@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from typing import Any, Literal
 from dvk.config import Config
 from dvk.learn import diversity
 from dvk.learn.diversity.contamination import files, source_of
-from dvk.learn.diversity.sift import Fate, Vouch
+from dvk.learn.diversity.sift import Fate
 from dvk.learn.examples import Example
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.pipelines.sft.families import family_of
@@ -43,27 +44,28 @@ def sifted(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) 
     rendered = (run.path / "collect" / "renderings").is_dir()
     families = admitted(run.path) if rendered and config.collect.executed else None
     depends = content_hash(json.dumps(sorted(map(list, signatures))), (run.path / FAMILIES).read_text() if families is not None else "off")
-    report = diversity.sift(paths, run.path / "filter", config, suites, vouch=voucher(families) if rendered else None, source=reference,
-                            depends=depends)  # fmt: skip
+    report = diversity.sift(paths, run.path / "filter", config, suites, vouch=Voucher(families) if rendered else None, source=reference,
+                            depends=depends, workers=workers)  # fmt: skip
     told = {"rows": report["num_rows"], "kept": report["num_kept"], **{f"rejected_{k}": v for k, v in report["reasons"].items()}}
     if settings.suites:
         told |= {"suite_files": report["suite_files"], "suite_signatures": report["suite_signatures"], "suite_files_not_captured": unknown}
     return told
 
 
-def voucher(families: dict[str, str | None] | None) -> Vouch:
-    """What the gate says of a text that was not executed itself; None: it was switched off, and all are admitted."""
+@dataclass(frozen=True)
+class Voucher:
+    """What the gate says of a text that was not executed itself."""
 
-    def vouch(example: Example) -> Fate | Literal[False]:
+    families: dict[str, str | None] | None
+    """Why a family is left out, if it is; None: the gate was switched off, and all are admitted."""
+
+    def __call__(self, example: Example) -> Fate | Literal[False]:
         if example.origin != "composer" or "family" not in example.quality:
             return False
-        if families is None:
+        if self.families is None:
             return None
-        family = family_of(example.model_dump())
-        why = families.get(str(family), "its family is not known to the gate")
+        why = self.families.get(str(family_of(example.model_dump())), "its family is not known to the gate")
         return None if why is None else ("family", why)
-
-    return vouch
 
 
 def reference(example: Example) -> str | None:

@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dvk import machine
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
@@ -193,9 +194,9 @@ def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, orig
                 continue
         except UsageError:
             pass
-        rendering = Rendering(backbone, capacity)
+        rendering = Rendering(backbone.chat, capacity)
         chosen = (e for e in read() if is_held_out(e, share) == (name == "held_out"))
-        store = Store.write(folder / name, rendering.rows(chosen), len(backbone.tokenizer), wanted)
+        store = Store.write(folder / name, rendering.rows(chosen, machine.num_cores()), len(backbone.tokenizer), wanted)
         store.info.update(by_kind=rendering.by_kind, too_long=rendering.num_too_long)
         (folder / name / "store.json").write_text(json.dumps(store.info))
     train, held = Store(folder / "train"), Store(folder / "held_out")

@@ -63,7 +63,8 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
         if "filter" in request.stages:
             told["filter"] = sifted(run, sources(run), config, request.workers or machine.num_cores())
         if "diversify" in request.stages:
-            told["diversify"] = diversify(run, config) if request.diverse else {"skipped": "asked not to"}
+            workers = request.workers or machine.num_cores()
+            told["diversify"] = diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
         if "fit" in request.stages:
             reading, what = (best(read(run)), f"best steps of {origin(run)}") if request.best_steps else (read(run), origin(run))
             with Quality(run, config, request.backends) as quality:
@@ -112,10 +113,11 @@ def imported(path: Path, problems: list[Any]) -> Iterator[Example]:
     yield from formats.read(path, problems=problems)
 
 
-def diversify(run: RunFolder, config: Config) -> dict[str, Any]:
+def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     """Balance what the filter kept, or everything where it was not run; the report without its long tables."""
     kept = filtered(run)
-    report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None)
+    report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None,
+                           workers=workers)
     return {k: v for k, v in report.items() if not isinstance(v, (dict, list))}
 
 

@@ -1,0 +1,61 @@
+"""A function over many batches, in several processes: results in the order of the batches, a few ahead of whoever asks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterator[B]:
+    """`work(batch)` for every batch, in order.
+
+    Args:
+        work: a function of a module, or a partial of one; it is sent once to each process, batches and results each time.
+        batches: taken as they are needed.
+        workers: processes; with one, or when there is but one batch, the work is done here.
+    """
+    source = iter(batches)
+    first = list(islice(source, 2))
+    if workers <= 1 or len(first) < 2:
+        yield from map(work, first)
+        yield from map(work, source)
+        return
+    pending: deque[Future[B]] = deque()
+    # Spawned, not forked: this process may hold threads of torch's or the tokenizer's.
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(work,)) as processes:
+        try:
+            for batch in _chained(first, source):
+                pending.append(processes.submit(_call, batch))
+                if len(pending) >= 2 * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+_work: Callable[[Any], Any]
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _call(batch: Any) -> Any:
+    return _work(batch)
+
+
+def _chained(first: Iterable[A], rest: Iterable[A]) -> Iterator[A]:
+    yield from first
+    yield from rest
