@@ -12,18 +12,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dvk import harness, machine, registry, search, tasks
+from dvk import harness, registry, search
 from dvk.agents import Subject, play_many
 from dvk.agents.judging import Docket
+from dvk.agents.preparing import prepare
 from dvk.backbone import open_backbone
-from dvk.composer import CannotCompose, capture
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.harness import backends
@@ -148,19 +147,9 @@ def read_folder(folder: Path, only: Sequence[str] = ()) -> list[Problem]:
 
 def subjects(problems: Sequence[Problem], config: Config, device: str, backend: Backend) -> Iterator[Subject | Unplayed]:
     """Tasks examined and captured, a few ahead of whoever asks."""
-
-    def prepare(problem: Problem) -> Subject | Unplayed:
-        try:
-            task = tasks.load(str(problem.path), device=device, limits=config.limits)  # type: ignore[arg-type]  # checked by the command
-        except DvkError as error:
-            return Unplayed(name=problem.name, error=error.message)
-        try:
-            return Subject(task, capture(task, config.limits), backend)
-        except CannotCompose:
-            return Subject(task, None, backend)
-
-    with ThreadPoolExecutor(machine.num_cores()) as threads:
-        yield from threads.map(prepare, problems)
+    found = prepare([p.path for p in problems], device, backend, config, kept=True)  # type: ignore[arg-type]  # checked by the command
+    for problem, subject in zip(problems, found):
+        yield Unplayed(name=problem.name, error=subject.message) if isinstance(subject, DvkError) else subject
 
 
 def play_all(problems: Sequence[Problem], request: Request, config: Config, device: str, backend: Backend) -> Iterator[Episode | Unplayed]:

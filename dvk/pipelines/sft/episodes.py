@@ -10,16 +10,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dvk import machine, tasks
 from dvk.agents import dialects
 from dvk.agents.judging import Docket
+from dvk.agents.preparing import prepare
 from dvk.agents.showing import Subject
 from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
-from dvk.composer import CannotCompose, capture, compact
+from dvk.composer import CannotCompose, compact
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.court import Contract
@@ -102,21 +101,19 @@ def prepared(folder: Path, config: Config, num_tasks: int, backend: Backend, kno
     """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
     folder.mkdir(parents=True, exist_ok=True)
     device = DEVICES[backend]
-
-    def prepare(item: tuple[int, Generated]) -> tuple[int, Playing | None]:
-        number, made = item
-        path = folder / f"{made.name}.py"
-        path.write_text(made.source)
-        try:
-            task = tasks.load(str(path), device=device, limits=config.limits)
-            subject = Subject(task, capture(task, config.limits), backend)
-            return number, Playing(made, subject, attempts(subject, random.Random(f"{config.seed} {made.name}"), config.collect.attempts))
-        except (DvkError, CannotCompose):
-            return number, None
-
     wanted = [m for m in generate(config.seed + 1, num_tasks, device=device) if m.name not in known]
-    with ThreadPoolExecutor(machine.num_cores()) as threads:
-        yield from threads.map(prepare, enumerate(wanted))
+    paths = [folder / f"{made.name}.py" for made in wanted]
+    for made, path in zip(wanted, paths):
+        path.write_text(made.source)
+    for number, (made, subject) in enumerate(zip(wanted, prepare(paths, device, backend, config))):
+        if isinstance(subject, DvkError) or subject.captured is None:
+            yield number, None
+            continue
+        try:
+            rng = random.Random(f"{config.seed} {made.name}")
+            yield number, Playing(made, subject, attempts(subject, rng, config.collect.attempts))
+        except (DvkError, CannotCompose):
+            yield number, None
 
 
 def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:

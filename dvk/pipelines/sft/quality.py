@@ -24,6 +24,8 @@ from dvk.runs import RunFolder
 SUBJECTS = "fit/quality.jsonl"
 SEED = 2
 """Added to the run's seed: other tasks than those collected (0) and played (1)."""
+QUALITY_WORKERS = 4
+"""Children that prepare its tasks: the training beside it comes first."""
 GIVEN_UP_S = 5.0
 """What is ended has ended within this."""
 
@@ -164,23 +166,20 @@ def prepared(folder: Path, backend: Backend, config: Config) -> list[Prepared]:
     path = folder / SUBJECTS
     if path.is_file():
         return [Prepared.model_validate_json(line) for line in path.read_text().splitlines()]
-    from dvk import tasks
-    from dvk.composer import CannotCompose, capture
+    from dvk.agents.preparing import prepare
     from dvk.errors import DvkError
     from dvk.tasks.generate import generate
 
     device = DEVICES[backend]
     home = folder / "fit" / "quality"
     home.mkdir(parents=True, exist_ok=True)
-    found = []
+    files = []
     for made in generate(config.seed + SEED, config.fit.quality_tasks, split="heldout", device=device):
-        file = home / f"{made.name}.py"
-        file.write_text(made.source)
-        try:
-            task = tasks.load(str(file), device=device, limits=config.limits)
-            found.append(Prepared(task=task, captured=capture(task, config.limits).model_dump(mode="json")))
-        except (DvkError, CannotCompose):
-            continue
+        files.append(home / f"{made.name}.py")
+        files[-1].write_text(made.source)
+    found = [Prepared(task=subject.task, captured=subject.captured.model_dump(mode="json"))
+             for subject in prepare(files, device, backend, config, workers=QUALITY_WORKERS)
+             if not isinstance(subject, DvkError) and subject.captured is not None]
     aside = path.with_suffix(".part")
     aside.write_text("".join(json.dumps(p.model_dump(mode="json")) + "\n" for p in found))
     aside.rename(path)

@@ -1,0 +1,118 @@
+"""Files → subjects: every task examined and captured, several at a time, and remembered where it will be asked for again.
+
+Examining runs the reference in a child of its own. Capturing shares children, since most of its seconds are imports, and needs
+no GPU. What both found depends on the file's text, the device and the versions alone, so a folder that is measured again and
+again, an evaluation's, is prepared once a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dvk
+from dvk import machine, resources, tasks
+from dvk.agents.showing import Subject
+from dvk.composer import CannotCompose, Captured
+from dvk.composer.many import capture_many
+from dvk.config import Config, Limits
+from dvk.errors import DvkError
+from dvk.records import Backend, Device, Task, content_hash
+from dvk.tasks.sourcetext import read_source
+
+VERSION = 1
+"""Raised when examining or capturing comes to find something else in the same file."""
+PER_CHILD = 24
+"""Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
+CAPTURE_S = 120.0
+
+
+def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Config, *, workers: int | None = None,
+            kept: bool = False) -> Iterator[Subject | DvkError]:  # fmt: skip
+    """A subject for every file, or what is wrong with it, in their order.
+
+    Args:
+        paths: task files.
+        device: where the tasks run.
+        backend: what they are to be written in.
+        config: `limits`.
+        workers: children at a time; null takes the cores.
+        kept: look for what an earlier call has found, and leave it to later ones, under `$DVK_HOME/cache/tasks`.
+    """
+    workers = workers or machine.num_cores()
+    places = [place(path, device) if kept else None for path in paths]
+    known = [restored(where, path, backend) if where is not None else None for where, path in zip(places, paths)]
+    wanted = [number for number, subject in enumerate(known) if subject is None]
+    fresh = _fresh([paths[number] for number in wanted], device, backend, config, workers)
+    for subject, where in zip(known, places):
+        if subject is not None:
+            yield subject
+            continue
+        made = next(fresh)
+        if where is not None and isinstance(made, Subject):
+            _keep(where, made)
+        yield made
+
+
+def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Config, workers: int) -> Iterator[Subject | DvkError]:
+    examined: list[Task | DvkError] = []
+
+    def examine(path: Path) -> Task | DvkError:
+        try:
+            return tasks.load(str(path), device=device, limits=config.limits)
+        except DvkError as error:
+            return error
+
+    def usable(threads: ThreadPoolExecutor) -> Iterator[Task]:
+        for found in threads.map(examine, paths):
+            examined.append(found)
+            if isinstance(found, Task):
+                yield found
+
+    limits: Limits = config.limits.model_copy(update={"wall_s": CAPTURE_S})
+    given = 0
+    with ThreadPoolExecutor(workers) as threads:
+        per_child = max(1, min(PER_CHILD, -(-len(paths) // workers)))
+        for _, captured in capture_many(usable(threads), limits, num_workers=workers, per_child=per_child):
+            while isinstance(found := examined[given], DvkError):
+                yield found
+                given += 1
+            yield Subject(found, None if isinstance(captured, CannotCompose) else captured, backend)
+            given += 1
+    for rest in examined[given:]:
+        assert isinstance(rest, DvkError)
+        yield rest
+
+
+# ---------------------------------------------------------------- what is remembered
+
+def place(path: Path, device: Device) -> Path | None:
+    """Where the findings about a file are kept; null for a file that cannot be read."""
+    try:
+        source = read_source(path)
+    except (OSError, UnicodeDecodeError):
+        return None
+    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source)
+    return resources.home() / "cache" / "tasks" / f"{key}.json"
+
+
+def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
+    """What was kept there, about the file as it lies now; null where there is nothing, or nothing whole."""
+    try:
+        found = json.loads(where.read_text())
+        task = Task.model_validate({**found["task"], "path": str(path.resolve())})
+        captured = None if found["captured"] is None else Captured.model_validate(found["captured"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Subject(task, captured, backend)
+
+
+def _keep(where: Path, subject: Subject) -> None:
+    where.parent.mkdir(parents=True, exist_ok=True)
+    captured = subject.captured.model_dump(mode="json") if subject.captured is not None else None
+    aside = where.with_suffix(f".{os.getpid()}")
+    aside.write_text(json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured}))
+    aside.rename(where)

@@ -1,0 +1,54 @@
+"""Files → subjects: in order, with what is wrong in its place, and remembered where asked."""
+
+import json
+from pathlib import Path
+
+from dvk.agents import Subject
+from dvk.agents.preparing import place, prepare
+from dvk.config import Config
+from dvk.errors import DvkError
+
+GOOD = """import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * {scale}
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+
+def get_init_inputs():
+    return []
+"""
+UNCAPTURED = GOOD.replace("torch.relu(x) * {scale}", "x * 2 if float(x.sum()) > 0 else x * 3")
+
+
+def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
+    texts = {"a": "import torch\n", "b": GOOD.format(scale=2), "c": UNCAPTURED, "d": GOOD.format(scale=3), "e": "def ("}
+    paths = []
+    for name, text in texts.items():
+        paths.append(tmp_path / f"{name}.py")
+        paths[-1].write_text(text)
+    found = list(prepare(paths, "cpu", "cpp", Config(), workers=2, kept=True))
+    assert [type(one) for one in (found[1], found[2], found[3])] == [Subject] * 3
+    assert isinstance(found[0], DvkError) and isinstance(found[4], DvkError)
+    assert [one.task.name for one in found[1:4]] == ["b", "c", "d"]
+    assert found[1].captured is not None and found[2].captured is None
+    assert found[1].captured.graph.signature() == ("relu", "mul")
+
+    # What was kept is believed: no child runs, or this edit of it would not be seen.
+    kept = json.loads(place(paths[1], "cpu").read_text())
+    kept["task"]["stochastic"] = True
+    place(paths[1], "cpu").write_text(json.dumps(kept))
+    elsewhere = tmp_path / "elsewhere" / "b.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(texts["b"])
+    again = list(prepare([elsewhere, paths[2]], "cpu", "cpp", Config(), workers=2, kept=True))
+    assert again[0].task.stochastic and again[0].task.path == str(Path(elsewhere).resolve())
+    assert again[1] == found[2]
+
+    place(paths[1], "cpu").write_text("half a fi")
+    repaired = next(prepare([paths[1]], "cpu", "cpp", Config(), kept=True))
+    assert repaired == found[1]
