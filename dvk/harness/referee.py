@@ -114,10 +114,8 @@ class _Referee:
             return None
         from dvk.harness.plans.calls import Gpu, describe_call, describe_state
 
-        firsts = {key.variant: key for key in reversed(self.cases.keys)}
-        cases = [case for key in firsts.values() if (case := self.cases.get(key)) is not None]
         return {
-            "calls": [describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json") for c in cases],
+            "calls": [describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json") for c in firsts(self.cases)],
             "state": {name: layout.model_dump(mode="json") for name, layout in describe_state(self.built.model).items()},
             "gpu": Gpu.of_device(0).model_dump(mode="json"),
         }
@@ -220,3 +218,12 @@ def _device_name(task: Task) -> str:
 
 
 __all__ = ["serve"]
+
+
+def firsts(cases: Cases) -> list[Case]:
+    """A case of every variant that any key comes to; a family that does not fit says nothing of its variant."""
+    found: dict[str, Case] = {}
+    for key in cases.keys:
+        if key.variant not in found and (case := cases.get(key)) is not None:
+            found.setdefault(case.key.variant, case)
+    return list(found.values())

@@ -27,7 +27,7 @@ from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.harness import backends
 from dvk.harness.court import Contract
-from dvk.records import Backend, Candidate, Episode, Record, Status, Task, Turn, Verdict
+from dvk.records import Backend, Episode, Record, Status, Turn, Verdict
 from dvk.rewards import scores
 from dvk.rewards.scores import Outcome
 from dvk.runs import RunFolder
@@ -164,14 +164,14 @@ def play_all(problems: Sequence[Problem], request: Request, config: Config, devi
                 yield subject
 
     workers = request.workers or config.rollout.judges
+    judging: Docket[Any]
     if request.policy in search.STRATEGIES:
-        yield from play_strategy(good(), request, config, workers, contract_of(device))
+        with Docket(workers, config, baselines=request.baselines, contract=contract_of(device)) as judging:
+            yield from play_strategy(good(), request, config, judging)
     else:
         backbone = open_backbone(request.policy, config, device=request.device)
-        settings = {"rollout": config.rollout.model_copy(update=rollout_of(request))}
-        played = config.model_copy(update=settings)
+        played = config.model_copy(update={"rollout": config.rollout.model_copy(update=rollout_of(request))})
         library = None if request.no_skills or request.library is None else Library.open(request.library)
-        judging: Docket[Any]
         with Docket(workers, played, baselines=request.baselines, contract=contract_of(device)) as judging:
             yield from play_many(good(), backbone, library, played, judging=judging)
     yield from bad
@@ -192,23 +192,21 @@ def rollout_of(request: Request) -> dict[str, Any]:
     return asked
 
 
-def play_strategy(subjects: Iterable[Subject], request: Request, config: Config, workers: int, contract: Contract) -> Iterator[Episode]:
-    """A strategy on every task in step; `--turns` × `--samples` candidates each."""
+def play_strategy(subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any]) -> Iterator[Episode]:
+    """A strategy on every task; `--turns` × `--samples` candidates each."""
     strategy = registry.resolve(request.policy, search.STRATEGIES, "policy")
-    problems, empty = [], []
-    for subject in subjects:
-        if subject.captured is None:
-            empty.append(Episode(task=subject.task))
-            continue
-        skills = () if request.no_skills else retrieve(subject, request.library, config)
-        problems.append(search.Problem(subject.task, subject.captured, subject.backend, skills, config))
+    empty = []
+
+    def problems() -> Iterator[search.Problem]:
+        for subject in subjects:
+            if subject.captured is None:
+                empty.append(Episode(task=subject.task))
+                continue
+            skills = () if request.no_skills else retrieve(subject, request.library, config)
+            yield search.Problem(subject.task, subject.captured, subject.backend, skills, config)
+
+    yield from play(problems(), strategy, judging, limit=(request.turns or 1) * request.samples)
     yield from empty
-    pool = harness.Pool(workers, config)
-
-    def judge(jobs: Sequence[tuple[Task, Candidate]]) -> Iterator[tuple[int, Verdict]]:
-        return pool.map(jobs, baselines=request.baselines, contract=contract)
-
-    yield from play(problems, strategy, judge, limit=(request.turns or 1) * request.samples)
 
 
 def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, ...]:

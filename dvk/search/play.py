@@ -1,4 +1,4 @@
-"""Play one strategy on many tasks at once: all take a step, their candidates are judged together.
+"""Play one strategy on many tasks, several at a time: each goes on as soon as its own candidates are judged.
 
 For tables over suites, where what counts is verdicts a second over all tasks; `dvk optimize` plays one
 task against the clock instead.
@@ -6,14 +6,22 @@ task against the clock instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
 from dvk.search import Problem, Proposals, Strategy
 
-Judge = Callable[[Sequence[tuple[Task, Candidate]]], Iterable[tuple[int, Verdict]]]
-"""Jobs in, (position, verdict) out, one a job in any order."""
+
+class Judging(Protocol):
+    """Where candidates are judged as they come: `dvk.agents.judging.Docket`."""
+
+    workers: int
+
+    def submit(self, name: tuple[int, str], task: Task, candidate: Candidate) -> None: ...
+
+    def results(self, *, wait: bool) -> Sequence[tuple[tuple[int, str], Verdict]]: ...
 
 
 @dataclass
@@ -23,6 +31,8 @@ class _Game:
     batch: list[Candidate] | None
     known: dict[str, Verdict] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
+    asked: dict[str, Candidate] = field(default_factory=dict)
+    """What is being judged."""
 
     def wanted(self, limit: int) -> list[Candidate]:
         """The batch's candidates without a verdict, each once, as many as `limit` leaves."""
@@ -42,31 +52,46 @@ class _Game:
         return Episode(task=self.problem.task, traces=(Trace(role="policy", skills=skills, turns=tuple(self.turns)),))
 
 
-def play(problems: Iterable[Problem], strategy: Strategy, judge: Judge, limit: int) -> Iterator[Episode]:
+def play(problems: Iterable[Problem], strategy: Strategy, judging: Judging, limit: int) -> Iterator[Episode]:
     """An episode a problem, as each ends.
 
     Args:
-        problems: what to play; none for which `strategy` raises.
+        problems: what to play, taken as there is room; none for which `strategy` raises.
         strategy: see `dvk.search`.
-        judge: e.g. a `Pool`'s map at some tier.
+        judging: as many problems are played at a time as it has workers, so that each can stay with one task.
         limit: candidates judged a problem at most; the strategy is told None for the others and ends there.
     """
-    games = []
-    for problem in problems:
-        proposals = strategy(problem)
-        games.append(_Game(problem, proposals, next(proposals, None)))
-    while games:
-        asked = [(game, candidate) for game in games for candidate in game.wanted(limit)]
-        for position, verdict in judge([(game.problem.task, candidate) for game, candidate in asked]):
-            game, candidate = asked[position]
-            game.known[candidate.id] = verdict
-            game.turns.append(Turn(candidate=candidate, verdict=verdict))
-        going = []
-        for game in games:
-            if game.batch is not None:
-                game.answer()
-            if game.batch is None or len(game.known) >= limit:
-                yield game.episode()
+    waiting = iter(enumerate(problems))
+    games: dict[int, _Game] = {}
+    while True:
+        while len(games) < judging.workers and (following := next(waiting, None)) is not None:
+            number, problem = following
+            proposals = strategy(problem)
+            game = _Game(problem, proposals, next(proposals, None))
+            if advance(number, game, judging, limit):
+                games[number] = game
             else:
-                going.append(game)
-        games = going
+                yield game.episode()
+        if not games:
+            return
+        for (number, id_), verdict in judging.results(wait=True):
+            game = games[number]
+            game.known[id_] = verdict
+            game.turns.append(Turn(candidate=game.asked.pop(id_), verdict=verdict))
+            if game.asked:
+                continue
+            game.answer()
+            if not advance(number, game, judging, limit):
+                yield games.pop(number).episode()
+
+
+def advance(number: int, game: _Game, judging: Judging, limit: int) -> bool:
+    """Have the game's next candidates judged; whether there were any."""
+    while game.batch is not None and len(game.known) < limit:
+        for candidate in game.wanted(limit):
+            game.asked[candidate.id] = candidate
+            judging.submit((number, candidate.id), game.problem.task, candidate)
+        if game.asked:
+            return True
+        game.answer()
+    return False

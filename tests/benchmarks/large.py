@@ -76,7 +76,8 @@ def main() -> None:
         "built_s": round(time.perf_counter() - began, 1), "weights_gb": used(device)}  # fmt: skip
 
     draw = random.Random(0)
-    row = Row.answer([draw.randrange(400) for _ in range(asked.pack // 4)], [draw.randrange(400) for _ in range(asked.pack - asked.pack // 4)])
+    ids = [draw.randrange(400) for _ in range(asked.pack)]
+    row = Row.answer(ids[: asked.pack // 4], ids[asked.pack // 4 :])
     packs = [lay_out([[row]], asked.pack) for _ in range(max(1, asked.batch // asked.pack))]
     learner = Learner(base, config.learning, asked.steps)
     seconds, losses = [], []

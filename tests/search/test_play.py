@@ -1,8 +1,7 @@
-"""Many tasks in lockstep, on verdicts that we make up."""
+"""Many tasks, a few at a time, on verdicts that we make up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,32 +28,44 @@ def climb(given: Problem) -> Proposals:
 
 
 class Judge:
+    """Two workers; the last submitted is judged first."""
+
     def __init__(self) -> None:
-        self.calls: list[list[str]] = []
+        self.workers = 2
+        self.calls: list[str] = []
+        self.waiting: list[tuple[Any, Candidate]] = []
+        self.most_tasks = 0
 
-    def __call__(self, jobs: Sequence[tuple[Task, Candidate]]) -> Iterator[tuple[int, Verdict]]:
-        self.calls.append([c.source for _, c in jobs])
-        for position in reversed(range(len(jobs))):
-            value = int(jobs[position][1].source.split()[1])
-            one = Interval(value=1, lo=1, hi=1)
-            timing = Timing(candidate_ms=value, reference_ms=1, speedup=one, num_pairs=9, seconds=0)
-            yield position, Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
+    def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
+        self.calls.append(candidate.source)
+        self.waiting.append((name, candidate))
+        self.most_tasks = max(self.most_tasks, len({c.source.split()[0] for _, c in self.waiting}))
+
+    def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
+        assert wait and self.waiting
+        name, one = self.waiting.pop()
+        value = int(one.source.split()[1])
+        interval = Interval(value=1, lo=1, hi=1)
+        timing = Timing(candidate_ms=value, reference_ms=1, speedup=interval, num_pairs=9, seconds=0)
+        return [(name, Verdict(status=Status.OK, tier="search", stage="done", timing=timing))]
 
 
-def test_all_tasks_step_together_and_nothing_is_judged_twice() -> None:
+def test_every_task_is_played_to_its_end_and_nothing_is_judged_twice() -> None:
     judge = Judge()
-    episodes = list(play([problem("a"), problem("b")], climb, judge, limit=100))
-    assert judge.calls == [["a 1", "a 2", "b 1", "b 2"], ["a 3", "a 4", "b 3", "b 4"], ["a 5", "a 6", "b 5", "b 6"]]
-    assert sorted(e.task.name for e in episodes) == ["a", "b"]
-    first = episodes[0]
-    played = sorted(t.candidate.source for t in first.traces[0].turns if t.candidate)
-    assert played == [f"{first.task.name} {i}" for i in range(1, 7)]
+    episodes = list(play([problem(name) for name in "abc"], climb, judge, limit=100))
+    assert sorted(judge.calls) == sorted(f"{name} {i}" for name in "abc" for i in range(1, 7))
+    assert judge.calls.index("a 3") > judge.calls.index("a 2"), "a task's next batch waits for the verdicts of its last"
+    assert judge.most_tasks == 2, "one task a worker"
+    assert sorted(e.task.name for e in episodes) == ["a", "b", "c"]
+    for episode in episodes:
+        played = sorted(t.candidate.source for t in episode.traces[0].turns if t.candidate)
+        assert played == [f"{episode.task.name} {i}" for i in range(1, 7)]
 
 
 def test_the_limit_ends_a_game() -> None:
     judge = Judge()
     episodes = list(play([problem("a")], climb, judge, limit=3))
-    assert judge.calls == [["a 1", "a 2"], ["a 3"]]
+    assert judge.calls == ["a 1", "a 2", "a 3"]
     assert len(episodes) == 1 and len(episodes[0].traces[0].turns) == 3
 
 
