@@ -28,7 +28,7 @@ from dvk.config import Judge
 from dvk.errors import TaskError
 from dvk.harness.bench import Bench
 from dvk.harness.calls import put_buffers
-from dvk.harness.cases import Cases, plan
+from dvk.harness.cases import Case, Cases, plan
 from dvk.harness.examination import Examination
 from dvk.harness.lanes import Lane
 from dvk.harness.link import Gone
