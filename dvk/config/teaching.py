@@ -28,6 +28,8 @@ class Fit(Section):
     save_every: int = Field(400, ge=1, description="Steps between checkpoints; daVinci: 400.")
     log_every: int = Field(20, ge=1, description="Steps written to metrics.jsonl at a time.")
     held_out: float = Field(0.01, ge=0, lt=0.5, description="Share of the tasks whose examples only measure.")
+    played_repeats: int = Field(8, ge=1, description="Times an example that was played is shown for each time of a rendering, of which "
+                                "there are a hundred times as many; without renderings 1.")
     quality_tasks: int = Field(32, ge=0, description="Held-out tasks that each checkpoint answers greedily, beside the training.")
     quality_s: float = Field(300.0, gt=0, description="Longest that measuring one checkpoint may take before it is given up.")
     size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.")

@@ -13,7 +13,7 @@ from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, ExampleTask
-from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable
+from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable, weighed
 from dvk.pipelines.sft.quality import Quality
 from dvk.pipelines.sft.stages import best as improving
 from dvk.pipelines.sft.tokens import Rendering
@@ -152,3 +152,10 @@ def test_checkpoints_are_measured_beside_the_training(fitted: tuple[Path, dict[s
         quality.begin(30, tmp_path / "missing")
         (row,) = quality.ready(wait=True)
         assert row["step"] == 30 and "missing" in row["quality_skipped"]
+
+
+def test_what_was_played_counts_more_beside_renderings_only() -> None:
+    played = next(examples(1)).model_copy(update={"verified": True, "quality": {}})
+    rendering = played.model_copy(update={"verified": False, "quality": {"family": "flat"}})
+    assert list(weighed(iter([rendering, played, rendering]), 3)) == [rendering, played, played, played, rendering]
+    assert list(weighed(iter([played, played]), 3)) == [played, played]

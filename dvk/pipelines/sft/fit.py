@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,7 +188,8 @@ def is_held_out(example: Example, share: float) -> bool:
 def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, origin: str) -> tuple[Store, Store]:
     """Rows to train on and rows held out, made once."""
     share, capacity = config.fit.held_out, config.learning.pack_tokens
-    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": len(backbone.tokenizer)}
+    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": len(backbone.tokenizer),
+              "played_repeats": config.fit.played_repeats}  # fmt: skip
     for name in ("train", "held_out"):
         try:
             if {k: Store(folder / name).info.get(k) for k in wanted} == wanted:
@@ -195,7 +197,8 @@ def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, orig
         except UsageError:
             pass
         rendering = Rendering(backbone.chat, capacity)
-        chosen = (e for e in read() if is_held_out(e, share) == (name == "held_out"))
+        chosen = (e for e in weighed(read(), config.fit.played_repeats if name == "train" else 1)
+                  if is_held_out(e, share) == (name == "held_out"))  # fmt: skip
         store = Store.write(folder / name, rendering.rows(chosen, machine.num_cores()), len(backbone.tokenizer), wanted)
         store.info.update(by_kind=rendering.by_kind, too_long=rendering.num_too_long)
         (folder / name / "store.json").write_text(json.dumps(store.info))
@@ -203,6 +206,17 @@ def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, orig
     if not len(train):
         raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
     return train, held
+
+
+def weighed(examples: Iterator[Example], repeats: int) -> Iterator[Example]:
+    """The examples, and once there are renderings among them those that were played again and again: they alone show how to
+    choose skills, repair and summarise, and are one in a hundred.
+    """
+    rendered = False
+    for example in examples:
+        is_rendering = "family" in example.quality and not example.verified
+        rendered = rendered or is_rendering
+        yield from repeat(example, repeats if rendered and not is_rendering else 1)
 
 
 def batches(store: Store, groups: Sequence[np.ndarray], capacity: int, micro: int) -> list[Packs]:
