@@ -27,9 +27,10 @@ from dvk.agents.siblings import nearest
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.config import Trials as Settings
-from dvk.records import Skill
+from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
+from dvk.team import Team
 
 __all__ = ["Proposal", "Trial", "enter", "proposals", "tried", "try_skills", "worths"]
 
@@ -65,9 +66,11 @@ class Trial:
 
 def try_skills(
     proposed: Sequence[Proposal], subjects: Mapping[str, Subject], backbone: Backbone, library: Library | None, config: Config,
-    judging: Docket[Any] | None = None, step: int = 0,
+    judging: Docket[Any] | None = None, step: int = 0, team: Team | None = None,
 ) -> list[Trial]:
     """A trial a proposal, in their order; nothing is written to the library.
+
+    Of several processes each plays its share of the arms and hears of the others', so that all come to the same.
 
     Args:
         proposed: those of a task in the order in which they are to be tried, as `proposals` gives them.
@@ -77,6 +80,7 @@ def try_skills(
         config: `trials`, `rollout`, `agents`, and the judge's settings.
         judging: see `arms.answered`.
         step: training step.
+        team: who try them together; all have the same proposals and a library of the same content.
 
     Raises:
         DvkError: a broken machine.
@@ -101,7 +105,7 @@ def try_skills(
             room[proposal.task] += 1
             taken.append(proposal)
             plans[position] = _planned(proposal, readable, library, config, arms)
-    turns = answered(arms, backbone, config, judging, step) if arms else {}
+    turns = _answered(arms, backbone, config, judging, step, team or Team())
     for position, plan in plans.items():
         pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
         found[position] = tried(proposed[position], pairs, subjects, settings, step)
@@ -226,6 +230,14 @@ def _planned(
             pair.append(key)
         plan.append((pair[0], pair[1]))
     return plan
+
+
+def _answered(
+    arms: Mapping[ArmKey, Arm], backbone: Backbone, config: Config, judging: Docket[Any] | None, step: int, team: Team
+) -> dict[ArmKey, tuple[Turn, ...]]:
+    mine = {key: arms[key] for key in team.share(list(arms))}
+    found = answered(mine, backbone, config, judging, step) if mine else {}
+    return dict(zip(arms, team.gather([found[key] for key in mine]), strict=True))
 
 
 def _one_a_task(found: dict[int, Trial]) -> None:
