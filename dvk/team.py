@@ -74,9 +74,10 @@ class Team:
             backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
             distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         except (RuntimeError, ValueError) as error:
-            raise Lost(f"the processes of this run cannot meet: {_first_line(error)}", "start them with torchrun or accelerate launch") from None
+            problem = f"the processes of this run cannot meet: {_first_line(error)}"
+            raise Lost(problem, "start them with torchrun or accelerate launch") from None
         if rank:  # results are printed once
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+            sys.stdout = open(os.devnull, "w")
         return cls(rank, size, local, store)
 
     def __enter__(self) -> Team:
@@ -125,7 +126,7 @@ class Team:
             return value
         box: list[Any] = [value if self.chief else None]
         self._exchange(lambda distributed: distributed.broadcast_object_list(box, src=0))
-        return box[0]  # type: ignore[no-any-return]  # the chief's
+        return box[0]
 
     def wait(self) -> None:
         """Until all have come here.

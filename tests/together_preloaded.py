@@ -3,5 +3,5 @@
 import accelerate  # noqa: F401
 import transformers.models.qwen3.modeling_qwen3  # noqa: F401
 
-import dvk.learn.learner  # noqa: F401
+import dvk.learn.learner
 import dvk.learn.reinforce  # noqa: F401

@@ -25,7 +25,6 @@ from dvk.learn.packs import Packs, dealt, lay_out, plan
 from dvk.learn.rows import Row
 from dvk.team import Team
 
-
 ALONE = Team()
 SPREAD = 0.02
 """Deviation of a token's log-ratio that computing in bfloat16 makes of nothing."""
