@@ -83,6 +83,7 @@ class Trials(Section):
     samples: int = Field(4, ge=1, description="Answers an arm and task: four are what a scheme's conversations are.")
     siblings: int = Field(2, ge=0, description="Other tasks that a skill is also tried on; with the one it came from, three are counted, "
                           "the fewest for which a t-bound is of use.")
+    pool: int = Field(64, ge=0, description="Tasks of earlier steps that are remembered for it, the latest on which something was right.")
     kin: float = Field(0.25, ge=0, le=1, description="Share of operator families in common below which a task is no sibling: what is "
                        "said of a softmax says nothing of a convolution.")
     alike: float = Field(0.7, gt=0, le=1, description="Similarity from which a skill is a near-duplicate; the shipped ones reach 0.53, "

@@ -69,12 +69,13 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
         state = State.restore(run, request.start, request.library, request.steps, config, team)
-        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks)
+        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, team,
+                    num_steps=request.steps, memory=state.memory)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
         contract: Contract = "auto" if device == "cuda" else "module"
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract,
                                      gpu=team.local if team.size > 1 else None)
-        with state, Live(request.steps, quiet=request.quiet or not team.chief) as live, docket as judging:
+        with state, Live(request.steps, quiet=request.quiet or not team.chief) as live, docket as judging, draw:
             while state.step < request.steps:
                 step, clock = state.step, Clock()
                 subjects = draw.step(step)
@@ -85,7 +86,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
                 tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, state.backbone, state.library,
-                                          config, judging, step, team)
+                                          config, judging, step, team, draw.earlier.subjects)
                 clock.lap("trials")
                 worths = trials.worths(tried)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
@@ -93,13 +94,13 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
-                figures |= trials.enter(state.library, tried, step)
+                figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
                 state.library.record_all(event for one in assigned for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
                     figures["groomed"] = float(len(groom(state.library, config.library, step)))
                 row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
                        "skills": float(len(state.library)), **clock.laps}
-                state.save(config.train.keep_every)
+                state.save(config.train.keep_every, draw.memory())
                 if config.train.validate_every and state.step % config.train.validate_every == 0:
                     row |= validate(draw, state, config, judging)
                 run.append("metrics.jsonl", row)

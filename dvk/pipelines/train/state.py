@@ -1,15 +1,17 @@
 """What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
 
-    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db; written aside, then renamed
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json; written aside, then renamed
 
 Of several processes every one has a copy of the library of its own, to which all do the same; the chief's is the run's.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
@@ -21,13 +23,17 @@ from dvk.skills.merging import bring
 from dvk.team import Team
 
 LIBRARY = "skills.db"
+MEMORY = "memory.json"
+"""What else the next step depends on, see `Draw.memory`."""
 
 
 class State:
     """See the module; `step` counts the steps made. Use as a context manager."""
 
-    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: Team):
+    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: Team,
+                 memory: dict[str, Any]):
         self.run, self.backbone, self.learner, self.library, self.step, self.team = run, backbone, learner, library, step, team
+        self.memory = memory
 
     def __enter__(self) -> State:
         return self
@@ -69,15 +75,20 @@ class State:
         if kept is not None:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
-        return cls(run, backbone, learner, own_library(run, kept, library, team), step, team)
+        memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
+        return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
-    def save(self, keep_every: int) -> Path:
+    def save(self, keep_every: int, memory: dict[str, Any]) -> Path:
         """Count a step and keep what it left.
+
+        Args:
+            keep_every: checkpoints that stay.
+            memory: what else the next step depends on, as JSON.
 
         Raises:
             DvkError: the processes' libraries differ.
         """
-        self.step += 1
+        self.step, self.memory = self.step + 1, memory
         final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
         self._agreed()
         if self.team.chief:
@@ -98,6 +109,7 @@ class State:
         self.backbone.save(aside)
         self.learner.save(aside)
         copy_library(self.library.path, aside / LIBRARY)
+        (aside / MEMORY).write_text(json.dumps(self.memory))
         aside.rename(final)
         for older in final.parent.glob("step_*"):
             if older == final:
