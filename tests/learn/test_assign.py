@@ -98,7 +98,8 @@ def test_what_was_played_on_a_degenerate_task_teaches_nothing() -> None:
     fooled = ok(9.0)
     assert fooled.verdict is not None
     fooled = fooled.model_copy(update={"verdict": fooled.verdict.model_copy(update={"health": ("accepts zeros: …", "degenerate: …")})})
-    played = Episode(task=TASK, traces=(trace("policy", None, 0, fooled), trace("policy", None, 1, wrong()), trace("selection", 0, 0, UNREAD)))
+    traces = trace("policy", None, 0, fooled), trace("policy", None, 1, wrong()), trace("selection", 0, 0, UNREAD)
+    played = Episode(task=TASK, traces=traces)
     found = assign(played, config())
     assert not rows(found.episode) and found.left_out == {"degenerate": 3}
-    assert found.episode.traces[0].turns[0].reward == 9.0, "it is still told"
+    assert found.episode.traces[0].turns[0].reward == 6.0, "it is still told, capped as any"
