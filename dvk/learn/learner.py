@@ -9,6 +9,7 @@ step together: each computes its share of the packs, gradients are added up, wei
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -88,7 +89,9 @@ class Learner:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
         optimizer = torch.optim.AdamW(groups(model, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
-        self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor is newer than the torch we ask for
+            self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
 
     @property
     def rounds(self) -> bool:
@@ -174,9 +177,9 @@ class Learner:
         """
         if not (folder / STATE).is_file():
             raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
-        state = torch.load(folder / STATE, map_location=self.device, weights_only=True)
+        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)  # the optimizer moves it
         self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["rng"].cpu())
+        torch.set_rng_state(state["rng"])
         self.step_number = state["step"]
 
 

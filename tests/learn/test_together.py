@@ -57,6 +57,31 @@ def learned(config: Config, given: list[Row], steps: int = 2) -> dict[str, Any]:
         return {"figures": figures, "weights": [p.detach().clone() for p in learner.model.parameters()]}
 
 
+def interrupted(config: Config, given: list[Row], folder: str) -> dict[str, Any]:
+    """As `learned`, but the second step is made by a learner that was restored after the first."""
+    with Team.join(60) as team:
+        first = Learner(tiny(seed=4), config.learning, 10)
+        update(first, given, config, seed=0, team=team)
+        if team.chief:
+            first.save(Path(folder))
+        team.wait()
+        model = tiny(seed=5)
+        model.load_state_dict(first.model.state_dict())
+        second = Learner(model, config.learning, 10)
+        second.restore(Path(folder))
+        return {"figures": update(second, given, config, seed=1, team=team), "weights": [p.detach().clone() for p in model.parameters()]}
+
+
+def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path) -> None:
+    given = [row for episode in recorded() for row in rows(assign(episode, CONFIG).episode)]
+    for name in ("whole", "cut", "state"):
+        (tmp_path / name).mkdir()
+    whole, _ = together(learned, CONFIG, given, folder=tmp_path / "whole")
+    one, other = together(interrupted, CONFIG, given, str(tmp_path / "state"), folder=tmp_path / "cut")
+    assert one["figures"] == whole["figures"][1] == other["figures"]
+    assert all(torch.equal(a, b) for a, b in zip(one["weights"], whole["weights"], strict=True))
+
+
 @pytest.mark.parametrize("aggregate", ["token", "row"])
 def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str) -> None:
     config = CONFIG.model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})
