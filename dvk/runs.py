@@ -37,10 +37,11 @@ LOCK = ".lock"
 class RunFolder:
     """A run's folder, open for writing by this process alone. Made by `RunFolder.open`."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], lock: int):
+    def __init__(self, path: Path, manifest: dict[str, Any], lock: int, *, writes: bool = True):
         self.path = path
         self._manifest = manifest
         self._lock = lock
+        self._writes = writes
 
     @classmethod
     def open(
@@ -91,6 +92,15 @@ class RunFolder:
             raise
         return run
 
+    @classmethod
+    def beside(cls, path: Path) -> RunFolder:
+        """The same folder in another process of the run: it can be read; what is written is left to the process that opened it.
+
+        Raises:
+            RunFolderError: it is damaged.
+        """
+        return cls(path, _read_manifest(path) or {}, -1, writes=False)
+
     @property
     def finished(self) -> bool:
         """The run is done: there is nothing left to go on with."""
@@ -100,6 +110,8 @@ class RunFolder:
         """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null."""
         line = to_json(record, inf_nan_mode="null") + b"\n"
         path = self._inside(file)
+        if not self._writes:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as out:
             _cut_torn_line(out.fileno())
@@ -127,6 +139,8 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> Path:
         """Write a whole file aside and rename it into place; a reader sees the old one or the new one."""
         path = self._inside(name)
+        if not self._writes:
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as out:

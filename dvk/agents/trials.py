@@ -27,9 +27,10 @@ from dvk.agents.siblings import nearest
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.config import Trials as Settings
-from dvk.records import Skill
+from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
+from dvk.team import Team
 
 __all__ = ["Proposal", "Trial", "enter", "proposals", "tried", "try_skills", "worths"]
 
@@ -65,25 +66,31 @@ class Trial:
 
 def try_skills(
     proposed: Sequence[Proposal], subjects: Mapping[str, Subject], backbone: Backbone, library: Library | None, config: Config,
-    judging: Docket[Any] | None = None, step: int = 0,
+    judging: Docket[Any] | None = None, step: int = 0, team: Team | None = None, earlier: Mapping[str, Subject] | None = None,
 ) -> list[Trial]:
     """A trial a proposal, in their order; nothing is written to the library.
 
+    Of several processes each plays its share of the arms and hears of the others', so that all come to the same.
+
     Args:
         proposed: those of a task in the order in which they are to be tried, as `proposals` gives them.
-        subjects: by task id: the step's tasks, and what else may be a sibling.
+        subjects: by task id: the step's tasks.
         backbone: that is to profit from the skills.
         library: that they are to enter.
         config: `trials`, `rollout`, `agents`, and the judge's settings.
         judging: see `arms.answered`.
         step: training step.
+        team: who try them together; all have the same proposals and a library of the same content.
+        earlier: other tasks, by id, that are siblings where the step's are too few.
 
     Raises:
         DvkError: a broken machine.
     """
     settings = config.trials
     reads_graph = dialects.get(backbone.dialect).reads_graph
-    readable = {task: subject for task, subject in subjects.items() if subject.captured is not None or not reads_graph}
+    known_tasks = {**(earlier or {}), **subjects}
+    readable, beside = ({task: subject for task, subject in some.items() if subject.captured is not None or not reads_graph}
+                        for some in (subjects, earlier or {}))  # fmt: skip
     found: dict[int, Trial] = {}
     doubles: dict[int, Known] = {}
     taken: list[Proposal] = []
@@ -100,11 +107,11 @@ def try_skills(
         else:
             room[proposal.task] += 1
             taken.append(proposal)
-            plans[position] = _planned(proposal, readable, library, config, arms)
-    turns = answered(arms, backbone, config, judging, step) if arms else {}
+            plans[position] = _planned(proposal, readable, beside, library, config, arms)
+    turns = _answered(arms, backbone, config, judging, step, team or Team())
     for position, plan in plans.items():
         pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
-        found[position] = tried(proposed[position], pairs, subjects, settings, step)
+        found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
     for position, double in doubles.items():  # what it says was measured under the earlier one's name
@@ -212,20 +219,29 @@ def _event(trial: Trial, step: int) -> Event:
 
 
 def _planned(
-    proposal: Proposal, subjects: Mapping[str, Subject], library: Library | None, config: Config, arms: dict[ArmKey, Arm]
+    proposal: Proposal, subjects: Mapping[str, Subject], beside: Mapping[str, Subject], library: Library | None, config: Config,
+    arms: dict[ArmKey, Arm],
 ) -> list[tuple[ArmKey, ArmKey]]:
     """Control and treatment on each task of a trial, its own first; the arms are added to `arms`."""
     given = tuple(library.get(name) for name in proposal.given if library is not None and name in library)
     given = given[: config.agents.num_chosen - 1]
     plan = []
-    for task in (proposal.task, *nearest(proposal.task, subjects, config.trials.siblings, config.trials.kin)):
+    for task in (proposal.task, *nearest(proposal.task, subjects, config.trials.siblings, config.trials.kin, beside)):
         pair = []
         for skills in (given, (*given, proposal.skill)):
             key = (task, tuple(skill.name for skill in skills))
-            arms[key] = Arm(subjects[task], skills)
+            arms[key] = Arm(subjects.get(task) or beside[task], skills)
             pair.append(key)
         plan.append((pair[0], pair[1]))
     return plan
+
+
+def _answered(
+    arms: Mapping[ArmKey, Arm], backbone: Backbone, config: Config, judging: Docket[Any] | None, step: int, team: Team
+) -> dict[ArmKey, tuple[Turn, ...]]:
+    mine = {key: arms[key] for key in team.share(list(arms))}
+    found = answered(mine, backbone, config, judging, step) if mine else {}
+    return dict(zip(arms, team.gather([found[key] for key in mine]), strict=True))
 
 
 def _one_a_task(found: dict[int, Trial]) -> None:

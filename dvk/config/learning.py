@@ -24,6 +24,8 @@ class Learning(Section):
     pack_tokens: int = Field(4096, ge=64, description="Tokens of a pack: the longest row that is learned.")
     batch_tokens: int = Field(65536, ge=64, description="Tokens of a step, over all processes.")
     micro_packs: int = Field(4, ge=1, description="Packs computed at a time, on one device.")
+    patience_s: float = Field(
+        1800.0, gt=0, description="How long a process of several waits for the others: as long as one may play while another has done.")
 
 
 class Rewards(Section):
@@ -53,8 +55,9 @@ class Credit(Section):
     coverage_width: float = Field(0.1, gt=0, description="…and how far above it none is.")
     mismatch_rejection: bool = Field(True, description="Leave out answers whose probability the learner and the sampler differ on (MRS).")
     mismatch: float = Field(0.001, gt=0, description="Mean log-ratio a token that is always admitted…")
-    mismatch_spread: float = Field(0.0, ge=0, description="…and a single token's rounding error, which widens it by 3/√tokens; ours. "
-                                   "Float32: 0; bfloat16: about 0.02.")
+    mismatch_spread: float | None = Field(
+        None, ge=0, description="…and a single token's rounding error, which widens it by 3/√tokens; ours. Null: 0 where the learner "
+        "computes in float32, 0.02 where in 16 bits.")
     veto: float = Field(1e-4, gt=0, lt=1, description="A token whose ratio is smaller drops its answer.")
     correction_cap: float = Field(0.0, ge=0, description="Instead of rejection or beside it, weigh answers by the mean of their tokens' "
                                   "ratios, each at most this; 0: not at all.")
@@ -80,6 +83,7 @@ class Trials(Section):
     samples: int = Field(4, ge=1, description="Answers an arm and task: four are what a scheme's conversations are.")
     siblings: int = Field(2, ge=0, description="Other tasks that a skill is also tried on; with the one it came from, three are counted, "
                           "the fewest for which a t-bound is of use.")
+    pool: int = Field(64, ge=0, description="Tasks of earlier steps that are remembered for it, the latest on which something was right.")
     kin: float = Field(0.25, ge=0, le=1, description="Share of operator families in common below which a task is no sibling: what is "
                        "said of a softmax says nothing of a convolution.")
     alike: float = Field(0.7, gt=0, le=1, description="Similarity from which a skill is a near-duplicate; the shipped ones reach 0.53, "

@@ -11,7 +11,11 @@ class Training(Section):
     """The co-evolution loop. Numbers are those of daVinci-kernel's 14B run (arXiv 2606.16497) unless said otherwise."""
 
     tasks_per_step: int = Field(16, ge=1, description="Tasks played before each update.")
-    drawn: float = Field(1.5, ge=1, description="Tasks generated for each that is played: some cannot be captured or built; ours.")
+    drawn: float = Field(1.25, ge=1, description="Tasks generated for each that is played: some cannot be captured or built; ours.")
+    ahead: bool = Field(True, description="Prepare the next step's tasks while this one is played.")
+    dull: int = Field(
+        3, ge=0, description="Times in a row that a task of --tasks may teach nothing, all its answers being worth the same, before it is "
+        "played once in so many turns only; 0: as often as any other. Ours.")
     rate: float = Field(1e-6, gt=0, description="Learning rate, constant. A model of some million parameters wants about 1e-5.")
     small_parameters: int = Field(
         200_000_000, ge=0, description="Models up to this size are sampled and scored in float32: rounding then cannot be taken for a "

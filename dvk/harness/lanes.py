@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dvk.records import content_hash
+
 
 class Lane:
     """The lane of one device, e.g. `cpu` or `gpu-<uuid>`."""
@@ -47,6 +49,12 @@ class Lane:
         finally:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
             fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+
+def of_cpu() -> str:
+    """The lane of this process's cores: judges that were given some of their own (taskset) do not wait for the others."""
+    mine = os.sched_getaffinity(0)
+    return "cpu" if len(mine) == os.cpu_count() else f"cpu-{content_hash(*map(str, sorted(mine)))}"
 
 
 def shared_folder() -> str:

@@ -26,6 +26,7 @@ import torch
 
 from dvk.config import Judge
 from dvk.errors import TaskError
+from dvk.harness import lanes
 from dvk.harness.bench import Bench
 from dvk.harness.calls import put_buffers
 from dvk.harness.cases import Case, Cases, plan
@@ -34,7 +35,7 @@ from dvk.harness.lanes import Lane
 from dvk.harness.link import Gone
 from dvk.harness.needed import needed_bytes
 from dvk.harness.peer import Failed, Interfered, Peer
-from dvk.records import Task, content_hash
+from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import build
 
@@ -209,9 +210,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 def _device_name(task: Task) -> str:
     if task.device == "cpu":
-        # Judges that were given cores of their own (taskset) do not wait for each other.
-        mine = os.sched_getaffinity(0)
-        return "cpu" if len(mine) == os.cpu_count() else f"cpu-{content_hash(*map(str, sorted(mine)))}"
+        return lanes.of_cpu()
     properties = torch.cuda.get_device_properties(0)
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{properties.major}.{properties.minor}")
     return f"gpu-{getattr(properties, 'uuid', 0)}"

@@ -49,17 +49,30 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
     traces = [t.model_copy(update={"turns": tuple(rewarded(turn, config.rewards) for turn in t.turns)}) for t in episode.traces]
     left_out: Counter[str] = Counter()
     found: dict[Place, float] = {}
+    if degenerate(episode):
+        left_out["degenerate"] = sum(len(trace.turns) for trace in traces)
+        return Assigned(_written(episode, traces, found), left_out)
     if settings.policy > 0:
         found.update(_policy(episode, traces, config, left_out))
     if settings.selection > 0:
         found.update(_scaled(_selection(traces, config), settings.selection))
     if settings.summary > 0:
         found.update(_scaled(_summary(traces, summaries or {}, config), settings.summary))
+    return Assigned(_written(episode, traces, found), left_out)
+
+
+def degenerate(episode: Episode) -> bool:
+    """The judge found that the task tells no real answer from a made-up one: what was played on it teaches nothing."""
+    verdicts = (turn.verdict for trace in episode.traces for turn in trace.turns)
+    return any(remark.startswith("degenerate") for verdict in verdicts if verdict is not None for remark in verdict.health)
+
+
+def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, float]) -> Episode:
     made = []
     for position, trace in enumerate(traces):
         turns = tuple(t.model_copy(update={"advantage": found.get((position, number))}) for number, t in enumerate(trace.turns))
         made.append(trace.model_copy(update={"turns": turns}))
-    return Assigned(episode.model_copy(update={"traces": tuple(made)}), left_out)
+    return episode.model_copy(update={"traces": tuple(made)})
 
 
 def rows(episode: Episode) -> list[Row]:

@@ -2,13 +2,14 @@
 
 Weights are float32 and computed with in bfloat16 where the device is good at it (frozen weights under
 LoRA keep the type they were loaded in). Everything that a step depends on besides its packs is in
-`learner.pt`, so a restored learner makes the same next step. Several GPUs are accelerate's business:
-start the command with `accelerate launch` or `torchrun`, and each process takes its share of the packs.
+`learner.pt`, so a restored learner makes the same next step. Several processes (see `dvk.team`) make a
+step together: each computes its share of the packs, gradients are added up, weights stay the same everywhere.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -76,17 +77,27 @@ class Learner:
             num_steps: of the whole training, for the schedule.
             compiled: see `Scorer`.
         """
-        from accelerate import Accelerator
+        from accelerate import Accelerator, DistributedDataParallelKwargs
 
         self.model, self.settings, self.num_steps, self.step_number = model, settings, num_steps, 0
         on_gpu = torch.cuda.is_available()
         mixed = "bf16" if settings.precision == "bf16" or (settings.precision == "auto" and on_gpu) else "no"
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu)
+        # Buffers are the same everywhere; sending them would make every scoring pass a meeting.
+        parallel = DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel])
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
         optimizer = torch.optim.AdamW(groups(model, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
-        self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor is newer than the torch we ask for
+            self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
+
+    @property
+    def rounds(self) -> bool:
+        """It computes in 16 bits."""
+        half = (torch.bfloat16, torch.float16)
+        return self.accelerator.mixed_precision != "no" or any(p.dtype in half for p in self.model.parameters())
 
     @property
     def device(self) -> torch.device:
@@ -166,9 +177,9 @@ class Learner:
         """
         if not (folder / STATE).is_file():
             raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
-        state = torch.load(folder / STATE, map_location=self.device, weights_only=True)
+        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)  # the optimizer moves it
         self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["rng"].cpu())
+        torch.set_rng_state(state["rng"])
         self.step_number = state["step"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dvk.learn.rows import Row, Store
 
@@ -57,6 +57,21 @@ def plan(lengths: np.ndarray, capacity: int, seed: int) -> list[np.ndarray]:
     done += [np.asarray(h) for h in held]
     mixed = np.random.default_rng(seed + 1).permutation(len(done))
     return [done[i] for i in mixed]
+
+
+G = TypeVar("G")
+
+
+def dealt(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> list[list[G]]:
+    """A process's packs, `at_a_time` a micro-batch: as many micro-batches as every other process has, the last perhaps empty.
+
+    Args:
+        groups: a step's packs, in an order that all processes know.
+        rank, size: which process of how many.
+        at_a_time: packs computed at a time.
+    """
+    mine = list(groups[rank::size])
+    return [mine[first : first + at_a_time] for first in range(0, -(-len(groups) // size), at_a_time)]
 
 
 def too_long(lengths: np.ndarray, capacity: int) -> int:
@@ -124,13 +139,13 @@ def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Pac
 
     Args:
         store: where the rows are.
-        groups: row numbers, a pack a group, as `plan` gives them.
+        groups: row numbers, a pack a group, as `plan` gives them; none make one empty pack.
         capacity: tokens of a pack.
     """
     import numpy as np
     import torch
 
-    shape = (len(groups), capacity)
+    shape = (max(1, len(groups)), capacity)
     ids, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     segments, targets = np.zeros(shape, np.int32), np.zeros(shape, bool)
     steps = np.arange(capacity)
@@ -147,7 +162,7 @@ def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Pac
 
 
 def lay_out(groups: Sequence[Sequence[Row]], capacity: int) -> Packs:
-    """Tensors for groups of rows, a pack a group.
+    """Tensors for groups of rows, a pack a group; no groups make one empty pack.
 
     Raises:
         ValueError: a group has more tokens than `capacity`.
@@ -155,7 +170,7 @@ def lay_out(groups: Sequence[Sequence[Row]], capacity: int) -> Packs:
     import numpy as np
     import torch
 
-    shape = (len(groups), capacity)
+    shape = (max(1, len(groups)), capacity)
     ids, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     segments, targets = np.zeros(shape, np.int32), np.zeros(shape, bool)
     weights, old = np.zeros(shape, np.float32), np.full(shape, np.nan, np.float32)

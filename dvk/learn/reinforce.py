@@ -3,6 +3,9 @@
 The learner scores the rows before it changes: those probabilities are what the clipped loss compares with, and their
 distance from the sampler's is the mismatch. Both come from the same weights, so what differs is arithmetic (and, where
 generation runs ahead, staleness); rows beyond the band are rejected (MRS), or weighed by it.
+
+All processes of a run know all rows. Each scores its share of the packs and tells the others, so that every one rejects the
+same rows; then each computes its share of the step.
 """
 
 from __future__ import annotations
@@ -18,8 +21,13 @@ from dvk.config import Config, Objective
 from dvk.learn import credit
 from dvk.learn.learner import Learner, Loss, Scored
 from dvk.learn.loss import clipped, gathered
-from dvk.learn.packs import Packs, lay_out, plan
+from dvk.learn.packs import Packs, dealt, lay_out, plan
 from dvk.learn.rows import Row
+from dvk.team import Team
+
+ALONE = Team()
+SPREAD = 0.02
+"""Deviation of a token's log-ratio that computing in bfloat16 makes of nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Matched:
     worst: float
 
 
-def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0) -> Matched:
+def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0, team: Team = ALONE) -> Matched:
     """Score rows under the weights as they are, and reject mismatches.
 
     Args:
@@ -47,14 +55,16 @@ def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: fl
         rows: with the sampler's log-probabilities where it told them.
         config: `credit` for the band and the veto, `learning` for sizes.
         temperature: that the rows were sampled with.
+        team: who score them together; all have the same rows.
     """
     settings = config.credit
-    scored = logprobs(learner, rows, config, temperature)
+    scored = logprobs(learner, rows, config, temperature, team)
+    spread = settings.mismatch_spread if settings.mismatch_spread is not None else SPREAD if learner.rounds else 0.0
     kept, gaps = [], []
     for row, found in zip(rows, scored, strict=True):
         if row.logprobs:
             gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
-        limits = (settings.mismatch, settings.mismatch_spread, settings.veto)
+        limits = (settings.mismatch, spread, settings.veto)
         if settings.mismatch_rejection and not credit.kept_by_match(found, row.logprobs, *limits):
             continue
         weight = 1.0
@@ -65,32 +75,39 @@ def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: fl
 
 
 @torch.no_grad()
-def logprobs(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0) -> list[list[float]]:
+def logprobs(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0, team: Team = ALONE) -> list[list[float]]:
     """Log-probabilities of each row's targets under the learner's weights, shape (targets,) a row."""
     found: list[list[float]] = [[] for _ in rows]
-    for groups, packs in micro_batches(rows, config):
+    mine: list[tuple[list[int], np.ndarray]] = []
+    for groups, packs in micro_batches(rows, config, team=team):
         scored, _ = learner.scorer(packs.to(learner.device), temperature)
-        flat, at = scored.float().cpu().tolist(), 0
+        flat, at = scored.float().cpu().numpy(), 0
         # Targets come in the order of packs and, inside one, of rows.
         for group in groups:
-            for index in group:
-                count = sum(rows[index].targets)
-                found[index], at = flat[at : at + count], at + count
+            count = sum(sum(rows[index].targets) for index in group)
+            mine.append((group, flat[at : at + count]))
+            at += count
+    for group, flat in team.gather(mine):
+        at = 0
+        for index in group:
+            count = sum(rows[index].targets)
+            found[index], at = flat[at : at + count].tolist(), at + count
     return found
 
 
-def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0) -> list[tuple[list[list[int]], Packs]]:
-    """Rows laid into micro-batches: which rows each pack holds, and the packs.
+def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0, team: Team = ALONE) -> list[tuple[list[list[int]], Packs]]:
+    """Rows laid into micro-batches, this process's share: which rows each pack holds, and the packs.
 
     Args:
         rows: longer ones than `learning.pack_tokens` get packs of their own length.
         config: `learning`.
         seed: of the order.
+        team: who share the packs.
     """
     settings = config.learning
     capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
     groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
-    parts = [groups[i : i + settings.micro_packs] for i in range(0, len(groups), settings.micro_packs)]
+    parts = dealt(groups, team.rank, team.size, settings.micro_packs)
     return [(part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts]
 
 
@@ -107,7 +124,9 @@ def objective(settings: Objective) -> Loss:
     return loss
 
 
-def update(learner: Learner, rows: Sequence[Row], config: Config, *, seed: int = 0, temperature: float = 1.0) -> dict[str, float]:
+def update(
+    learner: Learner, rows: Sequence[Row], config: Config, *, seed: int = 0, temperature: float = 1.0, team: Team = ALONE
+) -> dict[str, float]:
     """Match, and make one optimizer step over all rows that are left.
 
     Args:
@@ -116,6 +135,7 @@ def update(learner: Learner, rows: Sequence[Row], config: Config, *, seed: int =
         config: `credit`, `objective`, `learning`.
         seed: of the order of rows.
         temperature: that the rows were sampled with.
+        team: who make the step together; all have the same rows.
 
     Returns:
         What the learner reports, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
@@ -123,11 +143,11 @@ def update(learner: Learner, rows: Sequence[Row], config: Config, *, seed: int =
     Raises:
         DvkError: loss or gradient is not finite.
     """
-    matched = match(learner, rows, config, temperature)
+    matched = match(learner, rows, config, temperature, team)
     figures = {"rows": float(len(matched.rows)), "kept": matched.kept, "mismatch": matched.gap, "mismatch_worst": matched.worst}
     if not matched.rows:
         return figures
-    packs = [packs for _, packs in micro_batches(matched.rows, config, seed)]
+    packs = [packs for _, packs in micro_batches(matched.rows, config, seed, team)]
     return {**learner.step(packs, objective(config.objective), temperature), **figures}
 
 

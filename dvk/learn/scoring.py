@@ -74,7 +74,8 @@ class Scorer(torch.nn.Module):
         size, again = max(1, LOGITS // words), len(labels) * words > KEPT_LOGITS
         pieces = [self._piece(before[i : i + size], labels[i : i + size], temperature, again) for i in range(0, len(labels), size)]
         if not pieces:
-            nothing = hidden.sum() * 0.0
+            # With a gradient, of zero, for every parameter: processes wait for each other's.
+            nothing = hidden.sum() * 0.0 + self.head.weight.sum() * 0.0
             return nothing[None][:0], nothing[None][:0].detach()
         logprobs, entropies = zip(*pieces, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)

@@ -47,3 +47,11 @@ def test_equals_differ_from_task_to_task() -> None:
     chosen = [tuple(nearest(name, pool, 2, 0.5)) for name in pool]
     assert all(name not in pair and len(pair) == 2 for name, pair in zip(pool, chosen, strict=True))
     assert len(set(chosen)) > 6 and chosen[0] == tuple(nearest("t0", dict(reversed(pool.items())), 2, 0.5))
+
+
+def test_earlier_tasks_fill_what_the_step_s_own_lack() -> None:
+    step = {s.task.id: s for s in (subject("own", "mm", "relu"), subject("far", "convolution"), subject("half", "mm", "gelu"))}
+    beside = {s.task.id: s for s in (subject("same", "bmm", "relu"), subject("half", "mm", "gelu"), subject("far2", "sum"))}
+    assert nearest("own", step, 2, 0.2) == ["half"]
+    assert nearest("own", step, 2, 0.2, beside) == ["half", "same"]
+    assert nearest("own", step, 1, 0.2, beside) == ["half"]

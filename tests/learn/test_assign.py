@@ -92,3 +92,14 @@ def test_summaries_are_compared_with_each_other() -> None:
     assert [r.role for r in rows(found.episode)] == ["summary"] * 3
     untried = assign(played, config(), {0: None, 1: 1.4})
     assert [a[0] for a in advantages(untried.episode, "summary")] == [None, pytest.approx(0.8), pytest.approx(-0.8)]
+
+
+def test_what_was_played_on_a_degenerate_task_teaches_nothing() -> None:
+    fooled = ok(9.0)
+    assert fooled.verdict is not None
+    fooled = fooled.model_copy(update={"verdict": fooled.verdict.model_copy(update={"health": ("accepts zeros: …", "degenerate: …")})})
+    traces = trace("policy", None, 0, fooled), trace("policy", None, 1, wrong()), trace("selection", 0, 0, UNREAD)
+    played = Episode(task=TASK, traces=traces)
+    found = assign(played, config())
+    assert not rows(found.episode) and found.left_out == {"degenerate": 3}
+    assert found.episode.traces[0].turns[0].reward == 6.0, "it is still told, capped as any"

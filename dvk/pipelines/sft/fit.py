@@ -19,7 +19,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -28,10 +27,11 @@ from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.examples import Example
-from dvk.learn.packs import Packs, from_store, plan, too_long
+from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
 from dvk.learn.rows import Store
 from dvk.pipelines.sft.tokens import Rendering
 from dvk.runs import RunFolder
+from dvk.team import Team
 
 FRESH = "nano-from-zero"
 """`--from` this makes a nano with a tokenizer of its own."""
@@ -52,7 +52,9 @@ class Watcher(Protocol):
         """Rows for metrics.jsonl about checkpoints begun before; `wait` for what is under way, as long as it may take."""
 
 
-def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None) -> dict[str, Any]:
+def fit(
+    run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None, team: Team | None = None
+) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
 
     Args:
@@ -62,18 +64,22 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
         config: `fit`, `learning`, `backbone`.
         origin: what the examples are, for the model's card; tokens are made anew when it changes.
         quality: told of every checkpoint; what it finds is logged when it is ready.
+        team: who train together; the chief makes tokens and checkpoints, the others read them.
 
     Returns:
         Figures of the whole fit; `checkpoint` is the last one's path.
     """
     from dvk.learn.learner import Learner
 
+    team = team or Team()
+    chief = team.chief
     folder = run.path / "fit"
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
-    kept = newest(run.path / "checkpoints")
-    backbone = model(run, read, start, config) if kept is None else trainable(f"hf:{kept}", config)
-    train, held = tokenise(folder, read, backbone, config, origin)
+    kept = team.told(newest(run.path / "checkpoints"))
+    with team.chief_first():  # what it makes the others find
+        backbone = model(run, read, start, config) if kept is None else trainable(f"hf:{kept}", config)
+        train, held = tokenise(folder, read, backbone, config, origin)
     tokenised_s = time.monotonic() - began
     settings, capacity = config.learning, config.learning.pack_tokens
     per_step = max(1, settings.batch_tokens // capacity)
@@ -87,9 +93,8 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
     learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config))
     if kept is not None:
         learner.restore(kept)
-    held_packs = batches(held, plan(held.lengths(), capacity, seed=0), capacity, settings.micro_packs) if len(held) else []
-    rank, processes = learner.accelerator.process_index, learner.accelerator.num_processes
-    chief = rank == 0
+    held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
+    held_packs = [from_store(held, part, capacity) for part in dealt(held_groups, 0, 1, settings.micro_packs)]
     tokens_before = sum(row.get("tokens", 0) for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
@@ -98,7 +103,7 @@ def fit(run: RunFolder, read: Read, start: str, config: Config, *, origin: str =
     def packs_of(step: int) -> list[Packs]:
         epoch, within = place(step, steps_of)
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
-        return batches(train, chosen[rank::processes] if len(chosen) >= processes else chosen[:1], capacity, settings.micro_packs)
+        return [from_store(train, part, capacity) for part in dealt(chosen, team.rank, team.size, settings.micro_packs)]
 
     with progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
         next_packs = ahead.submit(packs_of, learner.step_number)
@@ -217,11 +222,6 @@ def weighed(examples: Iterator[Example], repeats: int) -> Iterator[Example]:
         is_rendering = "family" in example.quality and not example.verified
         rendered = rendered or is_rendering
         yield from repeat(example, repeats if rendered and not is_rendering else 1)
-
-
-def batches(store: Store, groups: Sequence[np.ndarray], capacity: int, micro: int) -> list[Packs]:
-    """Packs of the given rows, `micro` at a time."""
-    return [from_store(store, groups[start : start + micro], capacity) for start in range(0, len(groups), micro)]
 
 
 def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:

@@ -25,6 +25,7 @@ from dvk.pipelines.sft.gate import gate
 from dvk.pipelines.sft.quality import Quality
 from dvk.records import Backend
 from dvk.runs import RunFolder
+from dvk.team import Team
 
 STAGES = ("collect", "filter", "diversify", "fit")
 BACKENDS: tuple[Backend, ...] = ("triton", "cpp")
@@ -49,15 +50,18 @@ class Request:
 
 
 def sft(request: Request, config: Config) -> dict[str, Any]:
-    """Run the stages asked for; figures by stage.
+    """Run the stages asked for; figures by stage. Several processes can fit together.
 
     Raises:
         DvkError: the user can fix it.
     """
-    with RunFolder.open(request.out, command="sft", name="sft", argv=request.argv, config=config, resume=request.resume) as run:
+    opening = {"command": "sft", "name": "sft", "argv": request.argv, "config": config}
+    with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         told: dict[str, Any] = {"run": str(run.path)}
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
+        if team.size > 1 and request.stages != ("fit",):
+            raise UsageError("several processes can only fit", "run the other stages alone first, then `torchrun -m dvk sft fit`")
         if "collect" in request.stages:
             told["collect"] = collect(run, request, config)
         if "filter" in request.stages:
@@ -68,7 +72,7 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
         if "fit" in request.stages:
             reading, what = (best(read(run)), f"best steps of {origin(run)}") if request.best_steps else (read(run), origin(run))
             with Quality(run, config, request.backends) as quality:
-                told["fit"] = fit(run, reading, request.start, config, origin=what, quality=quality)
+                told["fit"] = fit(run, reading, request.start, config, origin=what, quality=quality, team=team)
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
             run.finish("done")

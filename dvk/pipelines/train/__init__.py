@@ -5,16 +5,20 @@
 
 Everything that a step depends on is a function of the seed, the step and the last checkpoint, so a killed run goes on
 with the step it was at and comes to the same end, as far as clocks repeat themselves.
+
+Started several times over by `torchrun` or `accelerate launch`, a GPU each, the processes share the playing, the trials and the
+update; what each has found all are told, so that every one makes the same step. The first one writes the run's folder.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk.agents import play_many, trials
+from dvk.agents import Subject, play_many, trials
 from dvk.agents.judging import Docket
 from dvk.config import Config
 from dvk.harness import backends
@@ -31,6 +35,7 @@ from dvk.records import Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
+from dvk.team import Team
 
 
 @dataclass(frozen=True)
@@ -59,38 +64,43 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     device = request.device or backends.default_device()
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
-    with RunFolder.open(request.out, command="train", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+    opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
+    with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
-        state = State.restore(run, request.start, request.library, request.steps, config)
-        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks)
+        state = State.restore(run, request.start, request.library, request.steps, config, team)
+        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, team,
+                    num_steps=request.steps, memory=state.memory)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
         contract: Contract = "auto" if device == "cuda" else "module"
-        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
-        with state, Live(request.steps, quiet=request.quiet) as live, docket as judging:
+        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract,
+                                     gpu=team.local if team.size > 1 else None)
+        with state, Live(request.steps, quiet=request.quiet or not team.chief) as live, docket as judging, draw:
             while state.step < request.steps:
                 step, clock = state.step, Clock()
                 subjects = draw.step(step)
                 clock.lap("draw")
-                episodes = list(play_many(subjects, state.backbone, state.library, config, judging=judging, step=step,
-                                          on_turn=lambda key, turn: live.turn(key.role, turn)))
+                mine = team.share(subjects)
+                ended = list(play_many(mine, state.backbone, state.library, config, judging=judging, step=step,
+                                       on_turn=lambda key, turn: live.turn(key.role, turn)))
+                episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
                 tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, state.backbone, state.library,
-                                          config, judging, step)
+                                          config, judging, step, team, draw.earlier.subjects)
                 clock.lap("trials")
                 worths = trials.worths(tried)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
                 learned = [row for one in assigned for row in rows(one.episode)]
-                figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature)
+                figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
-                figures |= trials.enter(state.library, tried, step)
+                figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
                 state.library.record_all(event for one in assigned for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
                     figures["groomed"] = float(len(groom(state.library, config.library, step)))
                 row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
                        "skills": float(len(state.library)), **clock.laps}
-                state.save(config.train.keep_every)
+                state.save(config.train.keep_every, draw.memory())
                 if config.train.validate_every and state.step % config.train.validate_every == 0:
                     row |= validate(draw, state, config, judging)
                 run.append("metrics.jsonl", row)
@@ -101,6 +111,12 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         run.append("summary.jsonl", summary)
         run.finish("done")
     return summary
+
+
+def in_order(episodes: Sequence[Episode], subjects: Sequence[Subject]) -> list[Episode]:
+    """Episodes in the order of their tasks, whichever ended first."""
+    place = {subject.task.id: number for number, subject in enumerate(subjects)}
+    return sorted(episodes, key=lambda episode: place[episode.task.id])
 
 
 def kept(run: RunFolder, step: int, episodes: list[Episode]) -> None:

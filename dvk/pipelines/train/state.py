@@ -1,39 +1,52 @@
 """What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
 
-    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db; written aside, then renamed
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json; written aside, then renamed
+
+Of several processes every one has a copy of the library of its own, to which all do the same; the chief's is the run's.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
-from dvk.errors import UsageError
+from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import STATE, Learner
 from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
+from dvk.team import Team
 
 LIBRARY = "skills.db"
+MEMORY = "memory.json"
+"""What else the next step depends on, see `Draw.memory`."""
 
 
 class State:
     """See the module; `step` counts the steps made. Use as a context manager."""
 
-    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int):
-        self.run, self.backbone, self.learner, self.library, self.step = run, backbone, learner, library, step
+    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: Team,
+                 memory: dict[str, Any]):
+        self.run, self.backbone, self.learner, self.library, self.step, self.team = run, backbone, learner, library, step, team
+        self.memory = memory
 
     def __enter__(self) -> State:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.library.close()
+        if not self.team.chief:
+            discard(self.library.path)
 
     @classmethod
-    def restore(cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config) -> State:
+    def restore(
+        cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config, team: Team | None = None
+    ) -> State:
         """The state after the last whole step; without one, the beginning.
 
         Args:
@@ -42,11 +55,13 @@ class State:
             library: what the run's own library begins as; None: the default one, with the seeds.
             num_steps: of the whole run.
             config: `train`, `learning`, `backbone`.
+            team: who train together; the run's folder is one that all can read.
 
         Raises:
             UsageError: the backbone has no weights here.
         """
-        kept = newest(run.path / "checkpoints")
+        team = team or Team()
+        kept = team.told(newest(run.path / "checkpoints"))
         backbone = open_backbone(f"hf:{kept}" if kept is not None else start, config)
         if not isinstance(backbone, Trainable):
             raise UsageError(f"`{start}` cannot be trained: its weights are not here", "start from nano or hf:PATH")
@@ -59,24 +74,42 @@ class State:
         learner = Learner(backbone.model, settings, num_steps)
         if kept is not None:
             learner.restore(kept)
-        copied = run.path / LIBRARY
-        if kept is not None:
-            copy_library(kept / LIBRARY, copied)
-        elif not copied.exists():
-            begin_library(library, copied)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
-        return cls(run, backbone, learner, Library.open(copied), step)
+        memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
+        return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
-    def save(self, keep_every: int) -> Path:
-        """Count a step and keep what it left."""
-        self.step += 1
+    def save(self, keep_every: int, memory: dict[str, Any]) -> Path:
+        """Count a step and keep what it left.
+
+        Args:
+            keep_every: checkpoints that stay.
+            memory: what else the next step depends on, as JSON.
+
+        Raises:
+            DvkError: the processes' libraries differ.
+        """
+        self.step, self.memory = self.step + 1, memory
         final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
+        self._agreed()
+        if self.team.chief:
+            self._write(final, keep_every)
+        self.team.wait()
+        return final
+
+    def _agreed(self) -> None:
+        names = self.team.gather([self.library.names()])
+        if any(other != names[0] for other in names):
+            problem = f"after step {self.step} the processes' skill libraries differ"
+            raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
+
+    def _write(self, final: Path, keep_every: int) -> None:
         aside = final.with_name(f".{final.name}")
         shutil.rmtree(aside, ignore_errors=True)
         final.parent.mkdir(exist_ok=True)
         self.backbone.save(aside)
         self.learner.save(aside)
         copy_library(self.library.path, aside / LIBRARY)
+        (aside / MEMORY).write_text(json.dumps(self.memory))
         aside.rename(final)
         for older in final.parent.glob("step_*"):
             if older == final:
@@ -85,13 +118,28 @@ class State:
                 shutil.rmtree(older)
             else:
                 (older / STATE).unlink(missing_ok=True)
-        return final
 
 
 def newest(folder: Path) -> Path | None:
     """The last checkpoint from which a run can go on."""
     found = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
     return found[-1] if found else None
+
+
+def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: Team) -> Library:
+    """This process's library: as kept in a checkpoint, or where there is none as the run's begins."""
+    copied = run.path / LIBRARY
+    if team.chief:
+        if kept is not None:
+            copy_library(kept / LIBRARY, copied)
+        elif not copied.exists():
+            begin_library(source, copied)
+    team.wait()
+    if not team.chief:
+        whole, copied = copied, copied.with_name(f".skills.{team.rank}.db")
+        copy_library(whole, copied)
+    team.wait()
+    return Library.open(copied)
 
 
 def begin_library(source: Path | None, target: Path) -> None:
@@ -101,8 +149,13 @@ def begin_library(source: Path | None, target: Path) -> None:
     with Library.open(source) as known, Library.open(aside, create=True) as own:
         bring(own, known)
     copy_library(aside, target)
+    discard(aside)
+
+
+def discard(library: Path) -> None:
+    """Remove a library that nobody has open."""
     for rest in ("", "-wal", "-shm"):
-        aside.with_name(aside.name + rest).unlink(missing_ok=True)
+        library.with_name(library.name + rest).unlink(missing_ok=True)
 
 
 def copy_library(source: Path, target: Path) -> None:

@@ -20,9 +20,10 @@ def validate(draw: Draw, state: State, config: Config, judging: Docket[Any]) -> 
                                                "temperature": 0.0})
     played = config.model_copy(update={"rollout": greedy})
     outcomes = []
-    for episode in play_many(draw.validation(), state.backbone, state.library, played, judging=judging, step=state.step):
+    for episode in play_many(state.team.share(draw.validation()), state.backbone, state.library, played, judging=judging, step=state.step):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
         outcomes.append(outcome(episode.task.name, turns[0] if turns else None))
+    outcomes = state.team.gather(outcomes)
     found = scores.summary(outcomes)
     figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
     return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(outcomes)}

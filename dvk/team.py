@@ -1,0 +1,183 @@
+"""The processes of one run: what one finds all are told, and nobody waits forever for one that is gone.
+
+`torchrun` and `accelerate launch` start them and say in the environment who is who; alone, nothing here costs anything. What
+is exchanged are facts, through gloo on the processor; gradients between GPUs go through NCCL and are the learner's business.
+The first process is the chief: it alone prints results and writes the run's folder, which all must be able to read.
+
+A process that fails says so before it leaves. The others find out when they next exchange something, and leave without a
+word: one error is shown, that of the one which failed. Of one that was killed, or no longer answers, the first to notice tells.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from dvk.errors import DvkError, UsageError
+from dvk.runs import RunFolder
+
+T = TypeVar("T")
+FAILED = "dvk/failed"
+"""Where a process that fails says so."""
+
+
+class Lost(DvkError):
+    """Another process of the run has ended, or no longer answers."""
+
+
+class Team:
+    """See the module. `Team()` is one process alone; `Team.join` what the environment says. Use as a context manager.
+
+    Attributes:
+        rank: which process this is, from 0.
+        size: how many there are.
+        local: which it is on this machine: the number of its GPU.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, local: int = 0, store: Any = None):
+        self.rank, self.size, self.local = rank, size, local
+        self._store = store
+
+    @classmethod
+    def join(cls, patience_s: float) -> Team:
+        """Meet the others; alone where no launcher has started this process.
+
+        Args:
+            patience_s: how long a process waits for the others before it gives up.
+
+        Raises:
+            UsageError: there are fewer GPUs than processes.
+            Lost: they do not come.
+        """
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size <= 1 or "RANK" not in os.environ:
+            return cls()
+        import torch
+        from torch import distributed
+
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        on_gpu = torch.cuda.is_available()
+        if on_gpu and torch.cuda.device_count() <= local:
+            problem = f"process {local} on this machine, which has {torch.cuda.device_count()} GPUs"
+            raise UsageError(problem, "start as many processes as there are GPUs: torchrun --nproc-per-node")
+        if on_gpu:
+            torch.cuda.set_device(local)
+        limit = timedelta(seconds=patience_s)
+        try:
+            store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
+            backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+            distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        except (RuntimeError, ValueError) as error:
+            problem = f"the processes of this run cannot meet: {_first_line(error)}"
+            raise Lost(problem, "start them with torchrun or accelerate launch") from None
+        if rank:  # results are printed once
+            sys.stdout = open(os.devnull, "w")
+        return cls(rank, size, local, store)
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Leave; where another process has failed first, with exit code 2 and without a word."""
+        if self._store is None:
+            return
+        first = error is None or self._claim(error)
+        from torch import distributed
+
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        if not first:
+            raise SystemExit(2) from None
+
+    @property
+    def chief(self) -> bool:
+        """This process writes what the run leaves on disk."""
+        return self.rank == 0
+
+    def share(self, values: Sequence[T]) -> list[T]:
+        """What falls to this process of something that all know: every `size`-th."""
+        return list(values[self.rank :: self.size])
+
+    def gather(self, found: Sequence[T]) -> list[T]:
+        """Every process's results for its `share`, one a value, in the order of the values; the same list everywhere.
+
+        Raises:
+            Lost: another process has ended or does not answer.
+        """
+        if self._store is None:
+            return list(found)
+        parts: list[Any] = [None] * self.size
+        self._exchange(lambda distributed: distributed.all_gather_object(parts, list(found)))
+        return [parts[i % self.size][i // self.size] for i in range(sum(map(len, parts)))]
+
+    def told(self, value: T) -> T:
+        """What the chief has, everywhere.
+
+        Raises:
+            Lost: as `gather`.
+        """
+        if self._store is None:
+            return value
+        box: list[Any] = [value if self.chief else None]
+        self._exchange(lambda distributed: distributed.broadcast_object_list(box, src=0))
+        return box[0]
+
+    def wait(self) -> None:
+        """Until all have come here.
+
+        Raises:
+            Lost: as `gather`.
+        """
+        self.gather([None])
+
+    @contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """The others do the same when the chief has done it, and find what it made.
+
+        Raises:
+            Lost: as `gather`.
+        """
+        if not self.chief:
+            self.wait()
+        yield
+        if self.chief:
+            self.wait()
+
+    def folder(self, path: Path | None, *, resume: bool, **rest: Any) -> RunFolder:
+        """The run's folder: opened by the chief, looked at by the others; arguments of `RunFolder.open`.
+
+        Raises:
+            RunFolderError: the chief cannot open it.
+            Lost: as `gather`.
+        """
+        run = RunFolder.open(path, resume=resume, **rest) if self.chief else None
+        where = self.told(str(run.path.absolute()) if run is not None else "")
+        return run if run is not None else RunFolder.beside(Path(where))
+
+    def _exchange(self, do: Any) -> None:
+        from torch import distributed
+
+        try:
+            do(distributed)
+        except RuntimeError as error:
+            hint = "go on with --resume; what the last step had found is lost"
+            raise Lost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
+
+    def _claim(self, error: BaseException) -> bool:
+        """Say that this process fails; False where another has said so before."""
+        mine = f"process {self.rank}: {type(error).__name__}: {error}"
+        try:
+            said: bytes = self._store.compare_set(FAILED, "", mine)
+        except RuntimeError:  # who keeps the store is gone: nobody else can tell
+            return True
+        return said.decode(errors="replace") == mine
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,59 @@
+"""The whole loop in two processes: they play each its tasks, and come to one model, one library, one folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dvk.backbone import open_backbone
+from dvk.pipelines.sft.fit import fit
+from dvk.pipelines.train import train
+from dvk.pipelines.train.state import newest
+from dvk.records import Episode
+from dvk.skills import Library
+from dvk.team import Team
+from tests.pipelines import test_sft_fit as fitting
+from tests.pipelines.test_train import CONFIG, metrics, problems, request, taught  # noqa: F401 - fixtures
+from tests.together import together
+
+
+def trained(start: str, tasks: str, out: str) -> Any:
+    return train(request(start, Path(tasks), Path(out), steps=2), CONFIG)
+
+
+def fitted(folder: str) -> Any:
+    config = fitting.settings()
+    with Team.join(120) as team, team.folder(Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True) as run:
+        return fit(run, fitting.examples, "nano-from-zero", config, team=team)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path) -> None:  # noqa: F811
+    out = tmp_path / "run"
+    one, other = together(trained, taught, str(problems), str(out), folder=tmp_path, limit_s=300)
+    said = [(tmp_path / f"{rank}.err").read_text()[-2000:] for rank in range(2)]
+    assert one == other and one["steps"] == 2, said
+    rows = metrics(out)
+    assert [row["step"] for row in rows] == [1, 2] and rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["tasks"] == 2
+    episodes = [Episode.model_validate_json(line) for line in (out / "episodes" / "step_000000.jsonl").read_text().splitlines()]
+    assert len({e.task.id for e in episodes}) == 2
+    assert json.loads((out / "run.json").read_text())["status"] == "done"
+    assert not list(out.glob(".skills*")) and [p.name for p in (out / "checkpoints").iterdir()] == ["step_000002"]
+    with Library.open(out / "skills.db") as library:
+        assert library.events(kinds=["given"]) is not None and len(library) == one["skills"]
+    before, after = open_backbone(taught), open_backbone(f"hf:{newest(out / 'checkpoints')}")
+    pairs = zip(before.parameters(), after.parameters(), strict=True)  # type: ignore[attr-defined]  # both have weights
+    assert any(not torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_two_processes_fit_as_one(tmp_path: Path) -> None:
+    alone = fitted(str(tmp_path / "alone"))
+    one, other = together(fitted, str(tmp_path / "both"), folder=tmp_path, limit_s=300)
+    assert one["steps"] == other["steps"] == alone["steps"] and one["targets"] == alone["targets"]
+    losses = [[row["loss"] for row in metrics(tmp_path / name)] for name in ("alone", "both")]
+    assert losses[0][:10] == pytest.approx(losses[1][:10], rel=2e-3) and losses[1][-1] < 0.5
