@@ -188,7 +188,7 @@ class Draw:
 
         cores = machine.num_cores()
         if beside and self.device == "cpu":
-            found = []
+            found: list[Subject | DvkError] = []
             for path in paths:
                 with self._lane.shared():  # one thread's at a time; on a GPU only timing needs it
                     found += prepare([path], self.device, self.backend, self.config, workers=1)
