@@ -29,7 +29,7 @@ import torch
 
 from dvk.config import Judge
 from dvk.harness import sampling, slots
-from dvk.harness.board import Board, Layout, layout_of
+from dvk.harness.board import Board, Layout, copied, layout_of
 from dvk.harness.cases import Case, Cases
 from dvk.harness.compare import same_bits
 from dvk.harness.intervals import settled
@@ -289,7 +289,7 @@ class Bench:
             keep = size <= room
             if keep:
                 room -= size
-                leaves = [leaf.clone() for leaf in leaves]
+                leaves = [copied(leaf) for leaf in leaves]
             told = case, leaves[:after], dict(zip(kept, leaves[after:], strict=True))
             if keep:
                 later.append(told)

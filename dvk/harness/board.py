@@ -52,6 +52,14 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of its own under the same strides; `clone` makes others where elements overlap or lie apart."""
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if copy.numel():
+        flat(copy).copy_(flat(tensor))
+    return copy
+
+
 class Board:
     """Tensors in lent memory.
 
