@@ -23,8 +23,8 @@ def asked(session: Session, call: str) -> Message | Death:
 def test_what_computes_ends_in_a_trap(call: str) -> None:
     with Session(TARGET, QUICK.limits) as session:
         assert isinstance(asked(session, call), Message)
-        with unplug.unplugged(session.pid) as done:
-            assert done
+        with unplug.unplugged(session.pid) as traps:
+            assert traps.done
             assert isinstance(asked(session, "plain"), Message), "what computes nothing goes on"
             death = asked(session, call)
         assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
@@ -42,5 +42,5 @@ def test_operators_come_back_and_others_never_lost_them() -> None:
 def test_a_process_that_is_gone_is_nobodys_error() -> None:
     with Session(TARGET, QUICK.limits) as session:
         pid = session.pid
-    with unplug.unplugged(pid) as done:
-        assert not done
+    with unplug.unplugged(pid) as traps:
+        assert not traps.done
