@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples
+from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples, Trespass
 from dvk.harness.board import Board
 from dvk.harness.cases import Case, Cases, Key, Outcome
 from dvk.harness.charges import allowance, judged
@@ -184,6 +184,8 @@ class Examination:
         except Wrong as error:
             self.worst = error.error if not error.error <= self.worst else self.worst
             return self._findings(Status.MISMATCH, stage, error=str(error))
+        except Trespass as error:
+            return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
         except InputChanged as error:
             return self._findings(Status.MISMATCH, stage, error=f"in a timed call: {error}")
         except Interfered as error:
@@ -271,6 +273,8 @@ class Examination:
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
             raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+        if beside := board.written_beside():
+            raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
         self._accept(self.cases.check(case, outputs, spec))
         self._buffers_agree(case)
         self.checked.append(case)

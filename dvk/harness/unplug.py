@@ -4,8 +4,8 @@
 that computes, `at::_ops::NAME::call` and `redispatch`, which Python, extensions and PyTorch's own kernels pass on a CPU as on a
 GPU, and of `at::cpu::NAME` and `at::cuda::NAME`, which C++ may call instead, is overwritten with a trap while the runner waits, by
 /proc/PID/mem. The page becomes the runner's own copy; nothing of it reaches another process. Who runs into a trap ends. Other
-functions can be trapped likewise: those that replay CUDA graphs or capture them, and that load libraries. Not covered: `at::native`, and kernels of other
-libraries; `libraries` takes those.
+functions can be trapped likewise: those that replay CUDA graphs or capture them, and that load libraries. Not covered:
+`at::native`, and kernels of other libraries; `libraries` takes those.
 """
 
 from __future__ import annotations
