@@ -29,7 +29,7 @@ import torch
 
 from dvk.config import Judge
 from dvk.harness import sampling, slots
-from dvk.harness.board import Board, Layout, layout_of
+from dvk.harness.board import Board, Layout, copied, layout_of
 from dvk.harness.cases import Case, Cases
 from dvk.harness.compare import same_bits
 from dvk.harness.intervals import settled
@@ -72,6 +72,10 @@ class InputChanged(Exception):
     """A timed call left its inputs other than they were."""
 
 
+class Trespass(Exception):
+    """A timed call wrote beside its inputs."""
+
+
 class Bench:
     """Boards, weights and rounds of one referee.
 
@@ -110,6 +114,7 @@ class Bench:
         if name not in self.boards:
             self.boards[name] = Board([layout_of(t) for t in case.inputs], self.task.device)
         board = self.boards[name]
+        board.mend()
         board.put(case.inputs)
         if self.task.device == "cuda":
             torch.cuda.synchronize()
@@ -183,6 +188,8 @@ class Bench:
         order = list(arms)
         began = time.perf_counter()
         kept = self._kept()
+        if on_output is not None:
+            self.board.mend()
         inside: list[Peer] = []
         number = 0
         try:
@@ -214,7 +221,13 @@ class Bench:
             for peer in inside:
                 peer.leave()
         samples.seconds = time.perf_counter() - began
+        if on_output is not None:
+            self._untouched()
         return samples
+
+    def _untouched(self) -> None:
+        if beside := self.board.written_beside():
+            raise Trespass(f"it writes outside its tensors (beside input tensor {beside[0]})")
 
     def _round(
         self, arms: Mapping[str, Peer], order: Sequence[str], case: Case, take: bool
@@ -272,6 +285,7 @@ class Bench:
         later: Outputs = []
         room = LATER_BYTES
         kept = self._kept()
+        self.board.mend()
         player.enter(self._outputs(), kept)
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
@@ -289,7 +303,7 @@ class Bench:
             keep = size <= room
             if keep:
                 room -= size
-                leaves = [leaf.clone() for leaf in leaves]
+                leaves = [copied(leaf) for leaf in leaves]
             told = case, leaves[:after], dict(zip(kept, leaves[after:], strict=True))
             if keep:
                 later.append(told)
@@ -302,6 +316,7 @@ class Bench:
             number += 1
         player.leave()
         samples.seconds = time.perf_counter() - began
+        self._untouched()
         return samples, later
 
     def _kept(self) -> dict[str, Layout]:
@@ -364,4 +379,4 @@ def last_level_cache_bytes() -> int:
     return largest or 32 << 20
 
 
-__all__ = ["Bench", "Flush", "Samples", "last_level_cache_bytes"]
+__all__ = ["Bench", "Flush", "Samples", "Trespass", "last_level_cache_bytes"]

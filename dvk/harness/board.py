@@ -2,7 +2,8 @@
 
 On a CPU a memfd that each process maps, every tensor's end flush with its last page (to 64 bytes)
 and an unmapped page behind it: an access beyond the end faults at once. On a GPU a device allocation
-of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a page of its own.
+of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a page of its own, and
+bands of known bytes around the tensors show what was written beside them (`guards`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from dvk.harness import memory
+from dvk.harness.guards import Bands
 
 Layout = dict[str, Any]
 """One tensor's outside: dtype (no prefix), shape, strides; JSON."""
@@ -50,6 +52,14 @@ def dtype_of(layout: Layout) -> torch.dtype:
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """Everything from a strided tensor's first to its last element, as one dimension."""
     return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of its own under the same strides; `clone` makes others where elements overlap or lie apart."""
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if copy.numel():
+        flat(copy).copy_(flat(tensor))
+    return copy
 
 
 class Board:
@@ -106,6 +116,18 @@ class Board:
             if place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
         ]
 
+    def mend(self) -> None:
+        """Make the surroundings of the tensors as they were."""
+        if isinstance(self._memory, _Device):
+            self._memory.bands.paint(self._memory.block)
+
+    def written_beside(self) -> list[int]:
+        """Positions of tensors beside which something was written since this was asked last, or `mend`; on a CPU that faults."""
+        found = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
+        if found:
+            self.mend()
+        return found
+
     def close(self) -> None:
         """Give the memory back; the tensors must not be used again."""
         self.tensors.clear()
@@ -142,26 +164,27 @@ class _Handle(ctypes.Structure):
 
 
 class _Device:
-    """One allocation of the driver's for all tensors, each from a multiple of 512 bytes."""
+    """One allocation of the driver's for all tensors, with bands between them."""
 
     def __init__(self, sizes: Sequence[int], lent: str | None):
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()  # a context is current from here on
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._own = lent is None
-        self._offsets = [0]
-        for size in sizes:
-            self._offsets.append(self._offsets[-1] + -(-size // 512) * 512)
+        self.bands = Bands(sizes)
         pointer = ctypes.c_uint64()
         if lent is None:
-            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(512, self._offsets[-1])))
+            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(self.bands.size))
         else:
             handle = _Handle.from_buffer_copy(base64.b64decode(lent))
             self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(1))
         self._base = pointer.value
+        self.block = torch.as_tensor(_Interface(self._base, self.bands.size), device="cuda")
+        if self._own:
+            self.bands.flood(self.block)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:
-        return torch.as_tensor(_Interface(self._base + self._offsets[number], size), device="cuda")
+        return torch.as_tensor(_Interface(self._base + self.bands.offsets[number], size), device="cuda")
 
     def offer(self) -> tuple[Any, tuple[int, ...]]:
         handle = _Handle()

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from dvk.harness import compare
+from dvk.harness.board import copied
 from dvk.harness.case import num_bytes
 from dvk.harness.compare import Expected
 from dvk.harness.sensitivity import FEW
@@ -126,7 +127,7 @@ def _outside(name: str, leaf: Any, held: set[int]) -> Expected:
         return Expected(name, leaf)
     leaf = leaf.detach()
     if leaf.layout is torch.strided and leaf.untyped_storage().data_ptr() in held:
-        leaf = leaf.clone()
+        leaf = copied(leaf.resolve_conj().resolve_neg())
     if not (leaf.is_floating_point() or leaf.is_complex()):
         return Expected(name, leaf)
     scale, rms, finite = compare.scales(leaf)

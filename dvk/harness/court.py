@@ -268,7 +268,7 @@ class Court:
             self._arms.pop("player").close()  # whatever it is at, it is not what it was told
         return Measured(findings, "", isolation, findings.pop("samples", {}))
 
-    def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False) -> dict[str, Any]:
+    def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
         settings = self.config.judge
         claim = self.tier == "claim"
         arms = ["reference", CONTROL, *self.baselines] if timed else []
@@ -280,6 +280,7 @@ class Court:
             "arms": [name for name in arms if name in self._arms],
             "one_case": one_case,
             "require_kernels": self.require_kernels,
+            "deprived": deprived,
             "profile": self.profile and not one_case,
             "rounds": settings.claim_pairs if claim else settings.search_pairs,
             "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
@@ -287,7 +288,7 @@ class Court:
 
     def _measure(
         self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
-        again: bool = False,
+        again: bool = False, deprived: bool = False,
     ) -> Measured | None:
         """One runner, one set of findings; None when the deadline came first."""
         untimed = self._untimed(candidate)
@@ -301,9 +302,13 @@ class Court:
         given = self._given(candidate)
         if given.failed is not None:
             return given.failed
-        measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case), deadline)
+        measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case, deprived=deprived), deadline)
         if measured is None:
             return None
+        if measured.findings.pop("deprive", False) and not deprived:
+            # What it replays may be its own: see `own`.
+            second = self._measure(candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True)
+            return second and (merged(measured, second) if second.findings["status"] == Status.OK.value else measured)
         if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
             return Measured(why, measured.log, measured.isolation)
         slowed = self._slowed(measured, deadline)
@@ -315,8 +320,7 @@ class Court:
         second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, again=True)
         if second is None or second.findings["status"] != Status.OK.value:
             return second
-        checks = {name: measured.findings[name] for name in CHECKED if name in measured.findings}
-        return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
+        return merged(measured, second)
 
     def _slowed(self, measured: Measured, deadline: float | None) -> str | None:
         """Why the candidate seems fast, if it is by slowing the reference down."""
@@ -378,6 +382,12 @@ class Court:
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})
+
+
+def merged(first: Measured, second: Measured) -> Measured:
+    """What the first process was checked on, and all else from the second."""
+    checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
+    return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
 def _trusted_env() -> dict[str, str]:

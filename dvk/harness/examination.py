@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from statistics import median
 from types import MappingProxyType
@@ -19,15 +19,14 @@ from pydantic import ValidationError
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples
+from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples, Trespass
 from dvk.harness.board import Board
 from dvk.harness.cases import Case, Cases, Key, Outcome
 from dvk.harness.charges import allowance, judged
 from dvk.harness.link import Gone
+from dvk.harness.own import Own
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.harness.profile_record import Profile
-from dvk.harness.sampling import Seen
-from dvk.harness.unplug import unplugged
 from dvk.records import Status, Task
 
 Say = Callable[[str], None]
@@ -44,9 +43,6 @@ MOST_LEAVES = 4096
 
 MOST_PROFILE = 1 << 20
 """Characters of a profile that are believed."""
-
-MOSTLY = 0.5
-"""Share of a call that must be the candidate's own under --require-kernels."""
 
 
 class Wrong(Exception):
@@ -91,10 +87,10 @@ class Examination:
         """It takes the reference's state_dict."""
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
+        self.own: Own | None = None
+        """Under --require-kernels."""
         self.coverage: float | None = None
         self.home = ""
-        self._seen: Seen | None = None
-        """Where it was in calls that were not timed."""
         self.contract = "module"
 
     def run(
@@ -106,6 +102,7 @@ class Examination:
         untimed: str | None,
         one_case: bool,
         require_kernels: bool,
+        deprived: bool,
         profile: bool,
         home: str,
         arms: Mapping[str, Peer],
@@ -121,6 +118,7 @@ class Examination:
             untimed: None, or why no time is taken.
             one_case: check one input set only: the process is one of several that were given the same source.
             require_kernels: its own kernels must do the computing.
+            deprived: they must from its first call on, which is all that is checked of it before it is timed.
             profile: find out, last, where the time of a call goes.
             home: its process's private folder.
             arms: what it is timed against, the reference among them; none: it is not timed.
@@ -131,18 +129,29 @@ class Examination:
         stage, began = "compile", time.perf_counter()
         self.interpreted, self.home = untimed is not None, home
         self.contract = "module" if plan is None else "plan"
+        if require_kernels:
+            sampled = self.task.device == "cpu" and untimed is None
+            self.own = Own(self.bench, self.peer, self.home, self._bare, traps=plan is None, sampled=sampled)
         try:
             self.say("queue")
             with self.lane(False):
                 self.say("compile")
-                if plan is None:
+                if self.own is not None and deprived:
+                    with self.own.loaded():
+                        self.bench.introduce(self.peer, source)
+                        self.follows = self._load(0)
+                elif plan is None:
                     self.bench.introduce(self.peer, source)
                 else:
                     self.compiled = self.peer.ask("plan", plan=plan).get("compiled", {})
                 stage = "check"
-                self._check_all(keys[:1] if one_case else keys, began, untimed)
-                if require_kernels:
-                    self._own_kernels()
+                if self.own is not None and deprived:
+                    self.own.first_call(native := self.cases.fresh(0))
+                    self.checked.append(native)
+                else:
+                    self._check_all(keys[:1] if one_case else keys, began, untimed)
+                    if self.own is not None:
+                        self.own.prove(self.checked, self.cases.fresh(0), self.follows)
             if not arms or untimed:
                 found = self._profiled() if profile else {}
                 return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
@@ -157,12 +166,12 @@ class Examination:
                 stage = "time"
                 self.say("time")
                 if plan is None:
-                    timed = self._timed(arms, rounds, limit_s, require_kernels)
+                    timed = self._timed(arms, rounds, limit_s)
                 else:
                     samples, outputs = self._duel(rounds, limit_s)
                 found = self._profiled() if profile else {}
             if plan is None:
-                return {**timed, **found, "coverage": self.coverage}
+                return {**timed, **found, "coverage": self._covered()}
             self.say("check")
             for told in outputs:
                 self._timed_output(*told)
@@ -170,10 +179,13 @@ class Examination:
                 Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
             )
         except Failed as error:
-            return self._findings(error.status, error.stage or stage, error=error.error)
+            again = {"deprive": True} if self.own is not None and self.own.ended else {}
+            return self._findings(error.status, error.stage or stage, error=error.error, **again)
         except Wrong as error:
             self.worst = error.error if not error.error <= self.worst else self.worst
             return self._findings(Status.MISMATCH, stage, error=str(error))
+        except Trespass as error:
+            return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
         except InputChanged as error:
             return self._findings(Status.MISMATCH, stage, error=f"in a timed call: {error}")
         except Interfered as error:
@@ -190,7 +202,7 @@ class Examination:
             "stage": stage,
             "contract": self.contract,
             "compiled": self.compiled,
-            "coverage": self.coverage,
+            "coverage": self._covered(),
             "precision": self.task.precision if reached else None,
             "tolerance": self.tolerance if reached else None,
             "worst_error": worst if reached else None,
@@ -201,6 +213,9 @@ class Examination:
             "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
             **more,
         }
+
+    def _covered(self) -> float | None:
+        return self.own.coverage if self.coverage is None and self.own is not None else self.coverage
 
     # ------------------------------------------------------------ check
 
@@ -258,6 +273,8 @@ class Examination:
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
             raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+        if beside := board.written_beside():
+            raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
         self._accept(self.cases.check(case, outputs, spec))
         self._buffers_agree(case)
         self.checked.append(case)
@@ -286,39 +303,13 @@ class Examination:
             if not turned and not compare.same_bits(mine, state[name].detach()):
                 raise Wrong(f"it changes the weight `{name}`")
 
-    def _own_kernels(self) -> None:
-        """Without PyTorch's operators it must still answer, and rightly, at every shape that was compared."""
-        native = self.cases.fresh(0)
-        shapes = {case.key.variant: case for case in self.checked if not case.backward and case.key.variant != native.key.variant}
-        try:
-            for case in (*shapes.values(), native):
-                if self.follows:
-                    self.bench.load(self.peer, case.key.weights)
-                self.peer.lend(self.bench.board_for(case), case.args, case.kwargs, case.key.variant)
-                self._bare(case)
-            if self.contract == "module":  # it may have lifted that ban, which lies in its own process
-                with unplugged(self.peer.pid):
-                    self._bare(native)
-        except (Failed, Wrong, Gone) as error:
-            what = error.error if isinstance(error, Failed) else str(error) or "it ended where they had been"
-            raise Failed(Status.REJECTED, "check", f"without PyTorch's operators it does not compute the result: {what}") from None
-        if self.task.device == "cpu" and not self.interpreted:  # other libraries it may call; where its threads stand it cannot hide
-            self._seen = self.bench.seen(self.peer, self.home)
-            self._at_work(self._seen, "check")
-
     def _bare(self, case: Case) -> None:
+        """One call without PyTorch's operators, checked."""
         answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
-        self._accept(self.cases.check(case, outputs, spec))
-
-    def _at_work(self, seen: Seen, stage: str) -> None:
-        if seen.count < ENOUGH_SEEN // 2:
-            return
-        self.coverage = min(seen.share, self.coverage if self.coverage is not None else 1.0)
-        if self.coverage < MOSTLY:
-            share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
-            raise Failed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
+        if not (outcome := self.cases.check(case, outputs, spec)).ok:
+            raise Failed(Status.MISMATCH, "check", str(outcome.text))
 
     def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
         """Copies of the candidate's buffers or parameters."""
@@ -333,16 +324,12 @@ class Examination:
 
     # ------------------------------------------------------------ time
 
-    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float, looked_at: bool) -> Findings:
-        seen = Seen(self.peer.pid, self.home) if looked_at and self.task.device == "cpu" else None
-        samples = self.bench.measure(
-            {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
-            width=self.settings.settled, seen=seen,
-        )
-        if seen is not None:
-            if seen.count < ENOUGH_SEEN // 2 and self._seen is not None:
-                seen.add(self._seen)
-            self._at_work(seen, "time")
+    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float) -> Findings:
+        with self.own.timed() if self.own is not None else nullcontext() as seen:
+            samples = self.bench.measure(
+                {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
+                width=self.settings.settled, seen=seen,
+            )
         allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
         told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
@@ -364,7 +351,7 @@ class Examination:
             return {}
         if found is not None and self.contract == "plan":
             self.coverage = found.coverage
-        elif self.coverage is None and self.task.device == "cpu" and not self.interpreted:
+        elif self._covered() is None and self.task.device == "cpu" and not self.interpreted:
             seen = self.bench.seen(self.peer, self.home)
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
         return {"profile": found and found.model_dump(mode="json")}

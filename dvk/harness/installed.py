@@ -15,7 +15,7 @@ CODE_BYTES = 96
 
 def contains(code: bytes) -> bool:
     """Some library of this Python's packages holds these bytes; a second or two for all of PyTorch."""
-    return any(_holds(path, code) for path in _libraries())
+    return any(_holds(path, code) for path in libraries())
 
 
 def _holds(path: str, code: bytes) -> bool:
@@ -27,7 +27,7 @@ def _holds(path: str, code: bytes) -> bool:
 
 
 @cache
-def _libraries() -> tuple[str, ...]:
+def libraries() -> tuple[str, ...]:
     """Shared objects of installed packages, those of the numerical ones first."""
     found = []
     for folder, _, names in os.walk(sysconfig.get_path("purelib")):

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, dtype_of
+from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of
 from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
@@ -290,7 +290,7 @@ class Peer:
         self._out.poison()
         torch.cuda.synchronize()
         self.ask("export")
-        return [tensor.clone() for tensor in self._out.tensors]
+        return [copied(tensor) for tensor in self._out.tensors]
 
     def _place(self, layouts: Sequence[Layout]) -> None:
         plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]

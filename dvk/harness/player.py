@@ -21,6 +21,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from dvk.harness import slots
 from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
 from dvk.harness.link import Gone, Link
+from dvk.harness.operators import forbidden
 from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
@@ -101,12 +103,13 @@ class Player(Runner):
         return super().do_inputs(order)
 
     def do_call(self, order: Answer) -> Answer:
-        """One run of the plan, node by node; fresh memory is poisoned."""
+        """One run of the plan, node by node; fresh memory is poisoned. `bare`: its operators may compute nothing."""
         replay = self.replays[self.variant]
         for name, value in replay.state().items():
             if name in self.initial:
                 value.copy_(self.initial[name])
-        tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
+        with forbidden("cuda") if order.get("bare") else nullcontext():
+            tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
         torch.cuda.synchronize()
         leaves, text = describe(replay.result(tensors))
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -6,7 +6,7 @@ of the line arrive here as descriptors with the parent's orders.
 
 From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
     {arm: name, pid} + descriptor                 → {arm: name} or {arm: name, failed: why}
-    {candidate, source, tier, pid, untimed, one_case, require_kernels, profile, arms, rounds, limit_s} + descriptor
+    {candidate, source, tier, pid, untimed, one_case, require_kernels, deprived, profile, arms, rounds, limit_s} + descriptor
                                                   → stages, then {findings}
     {candidate, plan, …}: the same for a launch plan, in the arm `player`
     {alone: true}                                 → {alone: reference_ms}, measured with nothing else running
@@ -158,6 +158,7 @@ class _Referee:
                 untimed=order["untimed"],
                 one_case=order["one_case"],
                 require_kernels=order["require_kernels"],
+                deprived=order["deprived"],
                 profile=order["profile"],
                 home=order.get("home", ""),
                 arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},

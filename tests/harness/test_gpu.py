@@ -58,7 +58,8 @@ def test_convolutions_are_held_to_tf32(quick):
     (verdict,) = judge(gpu_task("convolution"), [candidate("good/torch_convolution")], config=quick)
     assert verdict.status is Status.OK, verdict.error
     assert verdict.precision == "tf32"
-    assert verdict.tolerance is not None and 2e-3 <= verdict.tolerance <= 3e-3
+    # Ten bits of mantissa: more than fp32 is ever admitted, less than twice the class's ceiling.
+    assert verdict.tolerance is not None and 4e-3 <= verdict.tolerance <= 2e-2
 
 
 def test_many_share_one_gpu(quick):

@@ -23,11 +23,42 @@ def asked(session: Session, call: str) -> Message | Death:
 def test_what_computes_ends_in_a_trap(call: str) -> None:
     with Session(TARGET, QUICK.limits) as session:
         assert isinstance(asked(session, call), Message)
-        with unplug.unplugged(session.pid) as done:
-            assert done
+        with unplug.unplugged(session.pid) as traps:
+            assert traps.done
             assert isinstance(asked(session, "plain"), Message), "what computes nothing goes on"
             death = asked(session, call)
         assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
+
+
+def test_cpp_that_goes_past_the_operators_ends_there_too() -> None:
+    with Session(TARGET, QUICK.limits) as session, unplug.unplugged(session.pid):
+        death = asked(session, "past the operators")
+    assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
+
+
+def test_loading_a_library_can_be_taken_away() -> None:
+    with Session(TARGET, QUICK.limits) as session:
+        with unplug.unplugged(session.pid):
+            assert isinstance(asked(session, "dlopen"), Message)
+        with unplug.unplugged(session.pid, "loading") as traps:
+            assert traps.done
+            death = asked(session, "dlopen")
+        assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
+
+
+def test_who_puts_them_back_is_noticed() -> None:
+    with Session(TARGET, QUICK.limits) as session:
+        asked(session, "plain")
+        with unplug.unplugged(session.pid) as traps:
+            pass
+        assert not traps.lifted
+        path = str((unplug.FOLDER / "libtorch_cpu.so").resolve())
+        with unplug.unplugged(session.pid) as traps, open(f"/proc/{session.pid}/mem", "r+b", buffering=0) as memory:
+            first = unplug.entries(path)[0]
+            code = next(s for s in unplug.executable(session.pid) if s.path == path and s.offset <= first < s.offset + s.size)
+            memory.seek(code.start + first - code.offset)
+            memory.write(b"\x90")
+        assert traps.lifted
 
 
 def test_operators_come_back_and_others_never_lost_them() -> None:
@@ -42,5 +73,5 @@ def test_operators_come_back_and_others_never_lost_them() -> None:
 def test_a_process_that_is_gone_is_nobodys_error() -> None:
     with Session(TARGET, QUICK.limits) as session:
         pid = session.pid
-    with unplug.unplugged(pid) as done:
-        assert not done
+    with unplug.unplugged(pid) as traps:
+        assert not traps.done

@@ -1,7 +1,9 @@
-"""What runs in the child of test_unplug: PyTorch's operators, one at a time."""
+"""What runs in the child of test_unplug and test_libraries: PyTorch's operators, or a library's `number`, one at a time."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 from typing import Any
 
 import torch
@@ -9,11 +11,14 @@ import torch
 from dvk.sandbox import Channel
 
 X = torch.ones(4, 4)
+TORCH = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 CALLS: dict[str, Any] = {
     "plain": lambda: X.clone().view(16).copy_(torch.zeros_like(X).reshape(16)),
     "softmax": lambda: torch.softmax(X, -1),
     "add": lambda: X + X,
     "packet": lambda: torch.ops.aten.mul.Tensor(X, X),
+    "past the operators": lambda: TORCH["_ZN2at3cpu8_softmaxERKNS_6TensorElb"](),
+    "dlopen": lambda: ctypes.CDLL(None),
 }
 
 
@@ -21,5 +26,6 @@ def serve(channel: Channel) -> None:
     """Make each call that is asked for and say so."""
     with torch.no_grad():
         while (order := channel.receive()) is not None:
-            CALLS[order["call"]]()
+            name = order["call"]
+            CALLS[name]() if name in CALLS else ctypes.CDLL(name).number()
             channel.send({"did": order["call"]})

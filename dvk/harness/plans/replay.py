@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from dvk.harness.guards import Guarded
 from dvk.harness.plans.calls import Layout, decode_tree
 from dvk.harness.plans.captured import Captured, Region
 from dvk.harness.plans.cubin import Kernel, LaunchError, Module
@@ -28,8 +29,14 @@ MAX_BYTES = 64 << 30
 UNWRITTEN = ("aten.empty.", "aten.empty_like.", "aten.empty_strided.", "aten.new_empty.", "aten.new_empty_strided.")
 """Operators whose results hold what was in memory before."""
 Values = dict[int, torch.Tensor]
-Fresh = Callable[[torch.Tensor], None]
-"""Told of memory that an operator handed out unwritten."""
+Fresh = Callable[[torch.Tensor], torch.Tensor]
+"""Given memory that an operator handed out unwritten; what is used in its place."""
+GUARDED_BYTES = 4 << 30
+"""Memory of one call that bands are laid around, see `guards`."""
+
+
+class OutOfBounds(Exception):
+    """A kernel wrote beside a tensor."""
 
 
 class Replay:
@@ -135,17 +142,26 @@ class Replay:
 
         Args:
             inputs: the call's tensors in order.
-            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true).
+            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true), and look whether
+                something is written beside it.
 
         Returns:
             The tensors of the result in order.
 
         Raises:
-            PlanError: an input is not what was recorded; PlanMismatch: an operator's result is not.
+            PlanError: an input is not what was recorded; PlanMismatch: an operator's result is not; OutOfBounds: see there.
         """
-        values = self._values(inputs)
+        values, guarded = self._values(inputs), Guarded(GUARDED_BYTES)
+
+        def poisoned(tensor: torch.Tensor) -> torch.Tensor:
+            tensor = guarded.twin(tensor)
+            fill(tensor, poison or 0.0)
+            return tensor
+
         with torch.no_grad(), self._current():
-            self._call(values, None if poison is None else lambda tensor: fill(tensor, poison))
+            self._call(values, None if poison is None else poisoned)
+            if (beside := guarded.broken()) is not None:
+                raise OutOfBounds(f"it writes outside its tensors (beside {beside})")
         return self._results(values)
 
     def capture(self, inputs: Sequence[torch.Tensor]) -> Captured:
@@ -157,13 +173,18 @@ class Replay:
         self.run(inputs)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
         regions: list[Region] = []
+
+        def noted(tensor: torch.Tensor) -> torch.Tensor:
+            regions.append(Region(tensor))
+            return tensor
+
         values = self._values(inputs)
         torch.cuda.synchronize(self.device)
         # Not torch.cuda.graph(): it collects garbage and empties the allocator's cache each time.
         with torch.no_grad(), torch.cuda.stream(stream):
             graph.capture_begin()
             try:
-                self._call(values, lambda tensor: regions.append(Region(tensor)))
+                self._call(values, noted)
             finally:
                 graph.capture_end()
         scratch = [torch.as_tensor(region, device=self.device) for region in regions]
@@ -256,7 +277,7 @@ class Replay:
                 raise PlanMismatch(f"{node.op} returned {_show(tensor)}, recorded was {expected}")
             values[out] = tensor
             if fresh is not None and tensor.numel() and node.op.startswith(UNWRITTEN):
-                fresh(tensor)
+                values[out] = fresh(tensor)
 
     def _launch(self, node: Launch, values: Values) -> None:
         for argument in node.args:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dvk.harness.plans.plan import PlanError, PlanMismatch, Recording, decode
-from dvk.harness.plans.replay import Replay
+from dvk.harness.plans.replay import OutOfBounds, Replay
 from tests.harness.plans.recording import HEADER, MODULE, REFERENCE, recorded, reference, steps
 
 
@@ -110,6 +110,13 @@ def test_memory_nobody_wrote_is_poisoned():
     made = replay(HEADER + MODULE + "        return torch.empty_like(x).mul_(0)\n")
     made.load({"weight": torch.ones(64)})
     assert made.run([torch.ones(8, 64)], poison=float("nan"))[0].isnan().all()
+
+
+def test_a_write_beside_a_tensor_is_noticed():
+    made = replay(HEADER + MODULE + "        y = torch.empty_like(x)\n        y.as_strided((516,), (1,)).fill_(1)\n        return y\n")
+    made.load({"weight": torch.ones(64)})
+    with pytest.raises(OutOfBounds, match=r"beside float32\[8, 64\]"):
+        made.run([torch.ones(8, 64)], poison=float("nan"))
 
 
 def test_inputs_and_weights_must_be_what_was_recorded():

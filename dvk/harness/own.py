@@ -1,0 +1,145 @@
+"""Whether a candidate's own kernels do the computing, as --require-kernels asks. The referee's side.
+
+Decided by taking away what else could do it, and looking whether the answer still comes. PyTorch's operators: inside the process
+(`operators`), at every shape that was compared, since that tells which one was called; then from outside (`unplug`), where no
+Python of its own lifts it, at the native shape and in every timed call, so that who computes by himself only when he is looked at
+gains nothing. Libraries of GPU kernels (`libraries`): from outside, at the native shape and from then on, and no call that is warm
+loads another. On a CPU, where any library may hold a BLAS: where its threads stand (`sampling`) in both.
+
+A CUDA graph runs kernels without a call into whose library they are, so replays are trapped in the proof, too. Who ends there, as
+one who captures kernels of his own does, is heard a second time in a fresh process: nothing may be captured while it is loaded,
+and after that it never has operators or libraries. What it captures then is its own, and that process is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from dvk.harness.bench import ENOUGH_SEEN, Bench
+from dvk.harness.case import Case
+from dvk.harness.libraries import withdraw
+from dvk.harness.link import Gone
+from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.harness.sampling import Seen
+from dvk.harness.unplug import Traps, What, unplugged
+from dvk.records import Status
+
+MOSTLY = 0.5
+"""Share of the looks that must meet its own code, where it can be told."""
+
+
+class Own:
+    """The proof for one candidate.
+
+    Args:
+        bench: lends inputs and weights.
+        peer: its process, or the player.
+        home: its private folder.
+        bare: makes one call of a case without operators and checks it; raises `Failed`.
+        traps: its own host code runs there: take operators and libraries out from outside.
+        sampled: look where its threads stand.
+
+    Attributes:
+        coverage: share of own code where its threads were seen; None before, and where they were not seen often enough.
+        ended: its process ended where PyTorch's operators, libraries and graphs had been.
+    """
+
+    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], *, traps: bool, sampled: bool):
+        self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
+        self._traps, self._sampled = traps, sampled
+        self._seen: Seen | None = None
+        """Where it was in calls that were not timed."""
+        self.coverage: float | None = None
+        self.ended = False
+
+    def prove(self, checked: Sequence[Case], native: Case, follows: bool) -> None:
+        """Without what is not its own it must still answer, and rightly, at every shape that was compared.
+
+        Args:
+            checked: what it was compared on.
+            native: the native shape, last.
+            follows: it takes the reference's weights.
+
+        Raises:
+            Failed: it does not.
+            Interfered: it puts back what was taken.
+        """
+        shapes = {case.key.variant: case for case in checked if not case.backward and case.key.variant != native.key.variant}
+        try:
+            for case in (*shapes.values(), native):
+                if follows:
+                    self._bench.load(self._peer, case.key.weights)
+                self._peer.lend(self._bench.board_for(case), case.args, case.kwargs, case.key.variant)
+                self._bare(case)
+        except (Failed, Gone) as error:
+            raise _refused(error) from None
+        if self._traps:
+            withdraw(self._peer.pid, self._home)
+            with self._without("operators", "replays", "loading"):
+                self._bare(native)
+        if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
+            self._seen = self._bench.seen(self._peer, self._home)
+            self._at_work(self._seen, "check")
+
+    @contextmanager
+    def loaded(self) -> Iterator[None]:
+        """The candidate is built and given its weights in the body, and captures nothing."""
+        with self._without("captures"):
+            yield
+
+    def first_call(self, native: Case) -> None:
+        """Of a process that was loaded so: without operators and libraries, but with graphs.
+
+        Raises:
+            Failed, Interfered: see `prove`.
+        """
+        withdraw(self._peer.pid, self._home)
+        with self._without("operators"):
+            self._bare(native)
+
+    @contextmanager
+    def timed(self) -> Iterator[Seen | None]:
+        """The candidate is called in the body, timed, and there, too, computes by itself; gives who looks where it stands.
+
+        Raises:
+            Failed, Interfered: see `prove`.
+        """
+        seen = Seen(self._peer.pid, self._home) if self._sampled else None
+        withdraw(self._peer.pid, self._home)  # what it has loaded since
+        with self._without("operators", "loading", stage="time"):
+            yield seen
+        if seen is not None:
+            if seen.count < ENOUGH_SEEN // 2 and self._seen is not None:
+                seen.add(self._seen)
+            self._at_work(seen, "time")
+
+    @contextmanager
+    def _without(self, *what: What, stage: str = "check") -> Iterator[None]:
+        traps = Traps(False)
+        try:
+            with unplugged(self._peer.pid, *what) as traps:
+                yield
+        except Gone as error:
+            self.ended = stage == "check"
+            raise _refused(error, stage) from None
+        except Failed as error:
+            raise (_refused(error) if stage == "check" else error) from None
+        if traps.lifted:
+            raise Interfered("it put back the operators that had been taken out of its process")
+
+    def _at_work(self, seen: Seen, stage: str) -> None:
+        if seen.count < ENOUGH_SEEN // 2:
+            return
+        self.coverage = min(seen.share, self.coverage if self.coverage is not None else 1.0)
+        if self.coverage < MOSTLY:
+            share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
+            raise Failed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
+
+
+def _refused(error: Failed | Gone, stage: str = "check") -> Failed:
+    what = error.error if isinstance(error, Failed) else "its process ended where operators, libraries or graphs had been"
+    return Failed(Status.REJECTED, stage, f"without PyTorch's operators it does not compute the result: {what}")
+
+
+__all__ = ["Own"]

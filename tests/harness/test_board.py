@@ -1,0 +1,25 @@
+"""Copies of lent tensors look from outside as what they were made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dvk.harness.board import copied
+
+X = torch.arange(24.0).reshape(4, 6)
+SHAPES = {
+    "expanded": X[:, :1].expand(4, 6),
+    "apart": X[:, ::2],
+    "transposed": X.t(),
+    "overlapping": X.reshape(-1).unfold(0, 4, 2),
+    "empty": X[:, :0],
+    "scalar": X[1, 2],
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_copy_keeps_strides_and_values(name: str) -> None:
+    copy = copied(SHAPES[name])
+    assert copy.stride() == SHAPES[name].stride() and torch.equal(copy, SHAPES[name])
+    assert not copy.numel() or copy.data_ptr() != SHAPES[name].data_ptr()

@@ -1,0 +1,62 @@
+"""Libraries of GPU kernels taken out of a running process: known by what they hold, wherever they lie; what is its own stays."""
+
+from __future__ import annotations
+
+import platform
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dvk.harness import elf, libraries, unplug
+from dvk.sandbox import Death, Message, Session
+from tests.harness.conftest import QUICK
+
+pytestmark = pytest.mark.skipif(platform.machine() not in unplug.TRAP, reason="no trap is known for this machine")
+TARGET = "tests.harness.unplug_child:serve"
+
+
+def library(path: Path, *, kernels: bool, seed: int) -> Path:
+    """A shared object with a function `number`, much code besides, and, if asked for, a section as nvcc makes them."""
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "code").write_bytes(random.Random(seed).randbytes(1 << 17))
+    parts = [f'.section .text\\n .incbin \\"{path.parent}/code\\"\\n']
+    if kernels:
+        parts.append('.section .nv_fatbin,\\"a\\"\\n .quad 1\\n .section .text\\n')
+    source = "".join(f'asm("{part}");\n' for part in parts) + f'extern "C" int number() {{ return {seed}; }}\n'
+    (path.parent / "source.cpp").write_text(source)
+    subprocess.run(["g++", "-shared", "-fPIC", "-x", "c++", str(path.parent / "source.cpp"), "-o", str(path)], check=True)
+    return path
+
+
+def number(session: Session, path: Path) -> Message | Death:
+    session.send({"call": str(path)})
+    return session.receive(30)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_libraries_of_kernels_go_and_others_stay(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    foreign = library(tmp_path / "package" / "libfast.so", kernels=True, seed=1)
+    plain = library(tmp_path / "system" / "libplain.so", kernels=False, seed=2)
+    own = library(home / "own.so", kernels=True, seed=3)
+    copy = shutil.copy(foreign, home / "mine.so")
+    assert elf.section(str(foreign), b".nv_fatbin") and not elf.section(str(plain), b".nv_fatbin")
+    for mapped in (foreign, copy):
+        with Session(TARGET, QUICK.limits) as session:
+            everything = (foreign, plain, own, copy)
+            assert all(isinstance(number(session, path), Message) for path in everything)
+            assert libraries.withdraw(session.pid, str(home)) == sorted([str(foreign), str(copy)])
+            assert all(isinstance(number(session, path), Message) for path in (plain, own))
+            session.send({"call": "softmax"})
+            assert isinstance(session.receive(30), Message), "PyTorch's operators are another matter"
+            death = number(session, Path(mapped))
+            assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
+
+
+def test_a_process_that_is_gone_is_nobodys_error() -> None:
+    with Session(TARGET, QUICK.limits) as session:
+        pid = session.pid
+    assert libraries.withdraw(pid, "/nowhere") == []
