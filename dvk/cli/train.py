@@ -14,6 +14,7 @@ def command(
     start: Annotated[str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")] = "nano",
     steps: Annotated[int, typer.Option(min=1, help="Steps of the whole run.")] = 100,
     tasks: Annotated[Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Folder of task files to validate on (default: generated ones).")] = None,
     library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: the seeds).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
@@ -31,7 +32,7 @@ def command(
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    request = Request(start, steps, tasks, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
+    request = Request(start, steps, tasks, validation, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
     summary = train(request, configuration.load(config, settings or []))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 

@@ -22,8 +22,10 @@ from dvk.harness.court import Contract
 from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, rows
 from dvk.learn.reinforce import update
+from dvk.pipelines.metrics import FILE, Metrics
+from dvk.pipelines.train import page
 from dvk.pipelines.train.draw import Draw
-from dvk.pipelines.train.figures import Guards, played, summed
+from dvk.pipelines.train.figures import Guards, churned, played, summed
 from dvk.pipelines.train.live import Live
 from dvk.pipelines.train.state import State
 from dvk.pipelines.train.validate import validate
@@ -40,6 +42,7 @@ class Request:
     start: str = "nano"
     steps: int = 100
     tasks: Path | None = None
+    validation: Path | None = None
     library: Path | None = None
     backend: str = "auto"
     device: str | None = None
@@ -63,11 +66,16 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
         state = State.restore(run, request.start, request.library, request.steps, config)
-        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks)
+        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
         contract: Contract = "auto" if device == "cuda" else "module"
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
-        with state, Live(request.steps, quiet=request.quiet) as live, docket as judging:
+        validates = config.train.validate_every
+        with state, Metrics(run, state.step + 1) as metrics, Live(request.steps, quiet=request.quiet) as live, docket as judging:
+            if validates and not run.read(FILE):
+                row = {"step": 0, **validate(run, 0, draw, state, config, judging)}
+                metrics.write([row])
+                live.step(row)
             while state.step < request.steps:
                 step, clock = state.step, Clock()
                 subjects = draw.step(step)
@@ -87,18 +95,24 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 figures |= trials.enter(state.library, tried, step)
                 state.library.record_all(event for one in assigned for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
-                    figures["groomed"] = float(len(groom(state.library, config.library, step)))
-                row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
-                       "skills": float(len(state.library)), **clock.laps}
-                state.save(config.train.keep_every)
-                if config.train.validate_every and state.step % config.train.validate_every == 0:
-                    row |= validate(draw, state, config, judging)
-                run.append("metrics.jsonl", row)
+                    figures |= churned(groom(state.library, config.library, step))
+                clock.lap("library")
+                if validates and ((step + 1) % validates == 0 or step + 1 == request.steps):
+                    figures |= validate(run, step + 1, draw, state, config, judging)
+                    clock.lap("validate")
+                written = state.write()
+                clock.lap("save")
+                row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
+                       **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps}
+                state.keep(written, row, config.train.keep_every)
+                metrics.write([row])
                 live.step(row)
+                page.write(run)
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
                        "skills": len(state.library)}
         run.append("summary.jsonl", summary)
+        page.write(run)
         run.finish("done")
     return summary
 

@@ -30,14 +30,18 @@ class Draw:
         device: where they run.
         home: a folder for the text of generated tasks.
         folder: task files to draw from instead.
+        validation: task files to validate on; None: generated ones.
 
     Raises:
-        UsageError: the folder holds no task that can be captured.
+        UsageError: a folder holds no task that can be captured.
     """
 
-    def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None):
+    def __init__(
+        self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None, validation: Path | None = None
+    ):
         self.config, self.backend, self.device, self.home = config, backend, device, home
         self.pool = self._read(folder) if folder is not None else None
+        self._validation = self._read(validation) if validation is not None else None
 
     def step(self, step: int) -> list[Subject]:
         """The subjects of a step, `train.tasks_per_step` of them where so many can be played."""
@@ -47,9 +51,12 @@ class Draw:
         return list(self._generated("train", int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48, count))
 
     def validation(self) -> list[Subject]:
-        """Tasks whose compositions are never trained on; those frozen for the final measurement are not among them."""
-        seed = int(content_hash(str(self.config.seed), "validation"), 16) % 2**48
-        return list(self._generated("heldout", seed, self.config.train.validation_tasks))
+        """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
+        among them."""
+        if self._validation is None:
+            seed = int(content_hash("validation"), 16) % 2**48  # not the run's: runs are compared on the same tasks
+            self._validation = list(self._generated("heldout", seed, self.config.train.validation_tasks))
+        return self._validation
 
     # ------------------------------------------------------------ inside
 

@@ -1,23 +1,31 @@
 """What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
 
-    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db; written aside, then renamed
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, row.json (the step's line of metrics.jsonl);
+                                written aside, then renamed
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.learner import STATE, Learner
+from dvk.pipelines.metrics import rewind
 from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
 
 LIBRARY = "skills.db"
+ROW = "row.json"
 
 
 class State:
@@ -34,7 +42,7 @@ class State:
 
     @classmethod
     def restore(cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config) -> State:
-        """The state after the last whole step; without one, the beginning.
+        """The state after the last whole step, metrics.jsonl included; without one, the beginning.
 
         Args:
             run: the run's folder.
@@ -65,23 +73,36 @@ class State:
         elif not copied.exists():
             begin_library(library, copied)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
+        row = kept / ROW if kept is not None else None
+        rewind(run, step, json.loads(row.read_bytes()) if row is not None and row.exists() else None)
         return cls(run, backbone, learner, Library.open(copied), step)
 
-    def save(self, keep_every: int) -> Path:
-        """Count a step and keep what it left."""
-        self.step += 1
-        final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
-        aside = final.with_name(f".{final.name}")
+    def write(self) -> Path:
+        """Write aside what the step at hand has left; `keep` makes it count."""
+        aside = self.run.path / "checkpoints" / f".step_{self.step + 1:06d}"
         shutil.rmtree(aside, ignore_errors=True)
-        final.parent.mkdir(exist_ok=True)
+        aside.parent.mkdir(exist_ok=True)
         self.backbone.save(aside)
         self.learner.save(aside)
         copy_library(self.library.path, aside / LIBRARY)
+        return aside
+
+    def keep(self, aside: Path, row: Mapping[str, Any], every: int) -> Path:
+        """The step is made: from here on a killed run goes on after it.
+
+        Args:
+            aside: from `write`.
+            row: the step's figures, kept with it so that a kill cannot part the two.
+            every: older checkpoints of so many steps stay, for their weights.
+        """
+        (aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
+        self.step += 1
+        final = aside.with_name(f"step_{self.step:06d}")
         aside.rename(final)
         for older in final.parent.glob("step_*"):
             if older == final:
                 continue
-            if int(older.name.removeprefix("step_")) % keep_every:
+            if int(older.name.removeprefix("step_")) % every:
                 shutil.rmtree(older)
             else:
                 (older / STATE).unlink(missing_ok=True)
