@@ -12,7 +12,7 @@ from dvk.pipelines.report.curves import Curves, Series, figure, show
 from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import document, folded, footer, headers, region, table
 from dvk.pipelines.report.units import many, show_s
-from dvk.pipelines.train import comparing, validate
+from dvk.pipelines.train import comparing, validations
 from dvk.pipelines.train.comparing import Arm
 from dvk.runs import MANIFEST, RunFolder
 
@@ -26,8 +26,8 @@ def write(run: RunFolder) -> None:
     """Write the page from what the run has on disk; it is whole at any moment."""
     rows = run.read(FILE)
     manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
-    step, after = validate.last(run.path)
-    arms = [Arm("before", validate.first(run.path)), Arm(f"after {many(step, 'step')}", after)]
+    step, after = validations.latest(run.path)
+    arms = [Arm("before", validations.initial(run.path)), Arm(f"after {many(step, 'step')}", after)]
     run.write_text("report.html", render(rows, arms if step > 0 else [], manifest))
 
 
