@@ -110,7 +110,8 @@ def show(value: float, share: bool = False) -> str:
     if share:
         return f"{100 * value:.3g} %"
     if value and not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.1e}"
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
