@@ -55,8 +55,8 @@ class Team:
             UsageError: there are fewer GPUs than processes.
             Lost: they do not come.
         """
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size <= 1 or "RANK" not in os.environ:
+        size = launched()
+        if size <= 1:
             return cls()
         import torch
         from torch import distributed
@@ -177,6 +177,11 @@ class Team:
         except RuntimeError:  # who keeps the store is gone: nobody else can tell
             return True
         return said.decode(errors="replace") == mine
+
+
+def launched() -> int:
+    """How many processes a launcher has started for this run; 1 where none has."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def _first_line(error: BaseException) -> str:

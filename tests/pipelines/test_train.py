@@ -18,6 +18,7 @@ from dvk.composer import capture, compact
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.metrics import Metrics
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import Request, train
 from dvk.pipelines.train.draw import Draw
@@ -26,6 +27,7 @@ from dvk.pipelines.train.state import State, copy_library, newest
 from dvk.records import Episode, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
+from tests.pipelines.pages import Page
 
 SOURCE = """
 import torch
@@ -93,8 +95,9 @@ def whole(taught: str, problems: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
+    """What does not depend on clocks and on what was judged by an earlier run."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("_s")} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "judged_anew"} for row in rows]
 
 
 @pytest.mark.slow
@@ -110,23 +113,31 @@ def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
     pairs = list(zip(before.parameters(), after.parameters(), strict=True))  # type: ignore[attr-defined]  # both have weights
     assert any(not torch.equal(a, b) for a, b in pairs)
     assert [p.name for p in (whole / "checkpoints").iterdir()] == ["step_000002"]
+    page = Page((whole / "report.html").read_text())
+    assert (1, "2 steps of training") in page.headings and {"reward_turn_1", "save_s"} <= {row[0] for row in page.table("Figure")}
+
+
+class Killed(BaseException):
+    pass
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught: str, problems: Path, tmp_path: Path,
+@pytest.mark.parametrize("moment", ["as the second step begins", "between checkpoint and row", "before the checkpoint counts"])
+def test_a_killed_run_ends_where_the_uninterrupted_one_does(moment: str, whole: Path, taught: str, problems: Path, tmp_path: Path,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
+    cut, owner = tmp_path / "cut", Draw if moment.startswith("as") else Metrics if moment.startswith("between") else State
+    name = {Draw: "step", Metrics: "write", State: "keep"}[owner]
+    going, calls = getattr(owner, name), 0
 
-    cut, step = tmp_path / "cut", Draw.step
-
-    def dies(self: Draw, number: int) -> list[Subject]:
-        if number == 1:
+    def dies(self: Any, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
             raise Killed
-        return step(self, number)
+        return going(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Draw, "step", dies)
+        patch.setattr(owner, name, dies)
         with pytest.raises(Killed):
             train(request(taught, problems, cut), CONFIG)
     # What the first run judged is known, so equal candidates earn the same in both.

@@ -22,7 +22,8 @@ from tests.together import together
 
 
 def trained(start: str, tasks: str, out: str) -> Any:
-    return train(request(start, Path(tasks), Path(out), steps=2), CONFIG)
+    validated = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"validate_every": 2})})
+    return train(request(start, Path(tasks), Path(out), steps=2, validation=Path(tasks)), validated)
 
 
 def fitted(folder: str) -> Any:
@@ -38,7 +39,13 @@ def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path)
     said = [(tmp_path / f"{rank}.err").read_text()[-2000:] for rank in range(2)]
     assert one == other and one["steps"] == 2, said
     rows = metrics(out)
-    assert [row["step"] for row in rows] == [1, 2] and rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["tasks"] == 2
+    assert [row["step"] for row in rows] == [0, 1, 2] and rows[1]["right"] > 0.5 and rows[1]["rows"] > 0 and rows[1]["tasks"] == 2
+    assert "val_fast_1" not in rows[1] and [row["val_tasks"] for row in (rows[0], rows[2])] == [2, 2]
+    validated = [[json.loads(line)["name"] for line in path.read_text().splitlines()] for path in sorted((out / "validation").iterdir())]
+    assert validated == [["chain_40", "chain_56"]] * 2, "before the first step and after the last, every task once"
+    last = (out / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads((out / "checkpoints" / "step_000002" / "row.json").read_text()) == json.loads(last)
+    assert "2 steps of training" in (out / "report.html").read_text()
     episodes = [Episode.model_validate_json(line) for line in (out / "episodes" / "step_000000.jsonl").read_text().splitlines()]
     assert len({e.task.id for e in episodes}) == 2
     assert json.loads((out / "run.json").read_text())["status"] == "done"

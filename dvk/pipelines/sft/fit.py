@@ -29,6 +29,7 @@ from dvk.errors import UsageError
 from dvk.learn.examples import Example
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
 from dvk.learn.rows import Store
+from dvk.pipelines.metrics import FILE, Metrics, rewind
 from dvk.pipelines.sft.tokens import Rendering
 from dvk.runs import RunFolder
 from dvk.team import Team
@@ -95,7 +96,9 @@ def fit(
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
     held_packs = [from_store(held, part, capacity) for part in dealt(held_groups, 0, 1, settings.micro_packs)]
-    tokens_before = sum(row.get("tokens", 0) for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
+    if chief and kept is not None:
+        rewind(run, learner.step_number, None)
+    tokens_before = sum(row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
     last: Path | None = kept
@@ -105,7 +108,8 @@ def fit(
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
         return [from_store(train, part, capacity) for part in dealt(chosen, team.rank, team.size, settings.micro_packs)]
 
-    with progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
+    metrics = Metrics(run, learner.step_number + 1)
+    with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
         next_packs = ahead.submit(packs_of, learner.step_number)
         shown = bar.add_task("fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0)
         pending: list[dict[str, Any]] = []
@@ -129,14 +133,15 @@ def fit(
                     if quality is not None:
                         quality.begin(step, last)
             if chief and quality is not None:
-                write_metrics(run, quality.ready(wait=False))
+                metrics.write(quality.ready(wait=False))
             if chief and (len(pending) >= config.fit.log_every or ending or step % config.fit.save_every == 0):
-                write_metrics(run, pending)
+                metrics.write(pending)
                 pending = []
     seconds = time.monotonic() - spent
     if chief and quality is not None:
         rows = quality.ready(wait=True)
-        write_metrics(run, rows)
+        with metrics:
+            metrics.write(rows)
         figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
     return {
         "steps": num_steps, "epochs": config.fit.epochs, "rows": len(train), "held_out_rows": len(held),
@@ -264,23 +269,6 @@ def save(run: RunFolder, backbone: Trainable, learner: Any, step: int) -> Path:
         if older.parent != final:
             older.unlink()
     return final
-
-
-def write_metrics(run: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
-    """To metrics.jsonl, and to TensorBoard where it is installed."""
-    if not rows:
-        return
-    for row in rows:
-        run.append("metrics.jsonl", row)
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return
-    with SummaryWriter(str(run.path / "tensorboard")) as writer:
-        for row in rows:
-            for name, value in row.items():
-                if name != "step" and isinstance(value, (int, float)):
-                    writer.add_scalar(name, value, row["step"])
 
 
 def rounded(figures: dict[str, Any]) -> dict[str, Any]:
