@@ -34,7 +34,8 @@ from dvk.runs import RunFolder
 from tests.pipelines import world
 
 TIMES = {"time", "created_at", "updated_at"}
-"""Columns of the library that two trainings need not share."""AIMED = 0.3
+"""Columns of the library that two trainings need not share."""
+AIMED = 0.3
 """Share of the kills that are aimed at the writing of a checkpoint: a twentieth of a step, which moments drawn evenly would miss."""
 WRITING_S = 0.1
 """About how long that takes."""
@@ -164,8 +165,8 @@ def trial(home: Path, count: int, seed: int) -> dict[str, Any]:
         aside = sorted(p.name for p in (cut / "checkpoints").glob(".step_*"))
         step, same = restored(cut)
         alike = alike and same
-        print(json.dumps({"kill": kills, "after_s": None if aimed else round(delay, 2), "rows": rows, "half_written": aside, "checkpoint": step,
-                          "bit_identical": same}), flush=True)
+        print(json.dumps({"kill": kills, "after_s": None if aimed else round(delay, 2), "rows": rows, "half_written": aside,
+                          "checkpoint": step, "bit_identical": same}), flush=True)
     completed = start(cut, steps).wait() == 0 if kills == count else True
     ends = [newest(out / "checkpoints") for out in (whole, cut)]
     equal = {
