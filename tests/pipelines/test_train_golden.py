@@ -14,8 +14,8 @@ import pytest
 from tests.benchmarks import kills
 from tests.pipelines import world
 
-FLOATS = {"rel": 2e-3, "abs": 2e-5}
-"""Other processors add in another order; Adam divides by small numbers, which makes more of it."""
+FLOATS = {"rel": 2e-4, "abs": 2e-6}
+"""Other processors add in another order, and Adam divides by small numbers: without AVX this comes to 1e-5 of a figure."""
 
 
 def differences(found: Any, golden: Any, place: str = "") -> list[str]:
@@ -32,7 +32,7 @@ def differences(found: Any, golden: Any, place: str = "") -> list[str]:
 
 def test_differences_are_seen() -> None:
     golden = {"rows": [{"loss": 1.0, "n": 2}], "said": ["a"]}
-    assert differences({"rows": [{"loss": 1.0001, "n": 2}], "said": ["a"]}, golden) == []
+    assert differences({"rows": [{"loss": 1.00001, "n": 2}], "said": ["a"]}, golden) == []
     assert len(differences({"rows": [{"loss": 1.01, "m": 2}], "said": ["b"]}, golden)) == 4
     assert differences({"rows": [], "said": ["a"]}, golden) == [".rows: [] was [{'loss': 1.0, 'n': 2}]"]
 
@@ -49,7 +49,7 @@ def test_the_trajectory_is_the_golden_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_three_kills_cost_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = kills.trial(tmp_path, count=3, seed=1)
-    assert told["kills"] == 3
-    assert all(told[name] for name in ("restored_bit_identically", "completed", "figures", "weights", "library")), capsys.readouterr().out
+    assert told["ok"] and told["kills"] == 3, f"{told}\n{capsys.readouterr().out}"

@@ -76,14 +76,14 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def shown(name: str, found: Mapping[str, Any], *, signed: bool = False) -> str:
-    """`41.2 % [30.0, 52.5]`, `+3.1 % [−1.2, 7.4]`, `1.32× [1.21, 1.44]`; a dash where nothing was measured."""
+    """`41.2 % [30.0, 52.5]`, `+3.1 pp [-1.2, +7.4]` (percentage points), `1.320× [1.210, 1.440]`; a dash where nothing was measured."""
     value, lo, hi = found["value"], found["lo"], found["hi"]
     if value is None:
         return "–"
     if name == "speedup":
         return f"{value:.3f}× [{lo:.3f}, {hi:.3f}]"
-    sign = "+" if signed else ""
-    return f"{100 * value:{sign}.1f} % [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]"
+    sign, unit = ("+", "pp") if signed else ("", "%")
+    return f"{100 * value:{sign}.1f} {unit} [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]"
 
 
 def _heading(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from dvk.config import Config, changed
 from dvk.errors import DvkError, RunFolderError, UsageError
+from dvk.pipelines.report.units import many
 from dvk.pipelines.train import Request, comparing, train, validations
 from dvk.pipelines.train.ablations import settings_of
 from dvk.pipelines.train.comparing import Arm
@@ -168,7 +169,7 @@ def told(table: str, steps: int) -> str:
     """comparison.md."""
     said = ("Validation tasks, greedy, one turn. In brackets 95 % intervals by bootstrap over tasks; tries of several seeds at one task "
             "are averaged first, so the intervals speak of other tasks and not of other trainings. Differences are paired by task.")
-    return f"# After {steps} steps\n\n{table}\n{said}\n"
+    return f"# After {many(steps, 'step')}\n\n{table}\n{said}\n"
 
 
 def release() -> None:
