@@ -26,6 +26,10 @@ T = TypeVar("T")
 FAILED = "dvk/failed"
 """Where a process that fails says so."""
 
+KEPT: list[Any] = []
+"""Groups that were left. A model wrapped for several processes outlives its run by a moment; were it the last to hold the group,
+it would wait for gloo's threads with Python's lock, which they wait for."""
+
 
 class Lost(DvkError):
     """Another process of the run has ended, or no longer answers."""
@@ -87,13 +91,13 @@ class Team:
         """Leave; where another process has failed first, with exit code 2 and without a word."""
         if self._store is None:
             return
-        first = error is None or self._claim(error)
+        if error is not None and not self._claim(error):
+            raise SystemExit(2) from None
         from torch import distributed
 
-        if distributed.is_initialized():
+        if error is None and distributed.is_initialized():
+            KEPT.append(distributed.group.WORLD)
             distributed.destroy_process_group()
-        if not first:
-            raise SystemExit(2) from None
 
     @property
     def chief(self) -> bool:
