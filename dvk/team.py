@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from dvk import machine
 from dvk.errors import DvkError, UsageError
 from dvk.runs import RunFolder
 
@@ -72,6 +73,9 @@ class Team:
             raise UsageError(problem, "start as many processes as there are GPUs: torchrun --nproc-per-node")
         if on_gpu:
             torch.cuda.set_device(local)
+            torch.cuda.init()
+            torch.cuda.device_count()  # which is kept from now on
+            machine.confine(local)  # judges and whatever else is started here
         limit = timedelta(seconds=patience_s)
         try:
             store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
