@@ -16,7 +16,7 @@ from typing import Any
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.learn.learner import STATE, Learner
+from dvk.learn.learner import STATE, Learner, forget
 from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
@@ -90,9 +90,20 @@ class State:
         """
         self.step, self.memory = self.step + 1, memory
         final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
+        aside = final.with_name(f".{final.name}")
         self._agreed()
         if self.team.chief:
-            self._write(final, keep_every)
+            shutil.rmtree(aside, ignore_errors=True)
+            final.parent.mkdir(exist_ok=True)
+            self.backbone.save(aside)
+        self.team.wait()
+        self.learner.save(aside)
+        self.team.wait()
+        if self.team.chief:
+            copy_library(self.library.path, aside / LIBRARY)
+            (aside / MEMORY).write_text(json.dumps(self.memory))
+            aside.rename(final)
+            thin_out(final, keep_every)
         self.team.wait()
         return final
 
@@ -102,22 +113,16 @@ class State:
             problem = f"after step {self.step} the processes' skill libraries differ"
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
 
-    def _write(self, final: Path, keep_every: int) -> None:
-        aside = final.with_name(f".{final.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        final.parent.mkdir(exist_ok=True)
-        self.backbone.save(aside)
-        self.learner.save(aside)
-        copy_library(self.library.path, aside / LIBRARY)
-        (aside / MEMORY).write_text(json.dumps(self.memory))
-        aside.rename(final)
-        for older in final.parent.glob("step_*"):
-            if older == final:
-                continue
-            if int(older.name.removeprefix("step_")) % keep_every:
-                shutil.rmtree(older)
-            else:
-                (older / STATE).unlink(missing_ok=True)
+
+def thin_out(last: Path, keep_every: int) -> None:
+    """Of the checkpoints before the last keep every so manieth, as weights only."""
+    for older in last.parent.glob("step_*"):
+        if older == last:
+            continue
+        if int(older.name.removeprefix("step_")) % keep_every:
+            shutil.rmtree(older)
+        else:
+            forget(older)
 
 
 def newest(folder: Path) -> Path | None:
