@@ -19,12 +19,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from dvk import machine
 from dvk.errors import DvkError, UsageError
 from dvk.runs import RunFolder
 
 T = TypeVar("T")
 FAILED = "dvk/failed"
 """Where a process that fails says so."""
+
+KEPT: list[Any] = []
+"""Groups that were left. A model wrapped for several processes outlives its run by a moment; were it the last to hold the group,
+it would wait for gloo's threads with Python's lock, which they wait for."""
 
 
 class Lost(DvkError):
@@ -68,6 +73,9 @@ class Team:
             raise UsageError(problem, "start as many processes as there are GPUs: torchrun --nproc-per-node")
         if on_gpu:
             torch.cuda.set_device(local)
+            torch.cuda.init()
+            torch.cuda.device_count()  # which is kept from now on
+            machine.confine(local)  # judges and whatever else is started here
         limit = timedelta(seconds=patience_s)
         try:
             store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
@@ -87,13 +95,13 @@ class Team:
         """Leave; where another process has failed first, with exit code 2 and without a word."""
         if self._store is None:
             return
-        first = error is None or self._claim(error)
+        if error is not None and not self._claim(error):
+            raise SystemExit(2) from None
         from torch import distributed
 
-        if distributed.is_initialized():
+        if error is None and distributed.is_initialized():
+            KEPT.append(distributed.group.WORLD)
             distributed.destroy_process_group()
-        if not first:
-            raise SystemExit(2) from None
 
     @property
     def chief(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,8 +128,8 @@ def fit(
             if step % config.fit.save_every == 0 or ending:
                 if held_packs:
                     figures["held_out_loss"] = learner.evaluate(held_packs)
+                last = save(run, backbone, learner, step, team)
                 if chief:
-                    last = save(run, backbone, learner, step)
                     pending[-1].update(rounded(figures))
                     if quality is not None:
                         quality.begin(step, last)
@@ -251,23 +252,24 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(run: RunFolder, backbone: Trainable, learner: Any, step: int) -> Path:
+def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: Team) -> Path:
     """Weights, tokenizer and learner; the folder appears whole. The learner's state is kept of the last one only."""
-    from dvk.learn.learner import STATE
+    from dvk.learn.learner import STATE, forget
 
     final = run.path / "checkpoints" / f"step_{step:06d}"
     aside = final.with_name(f".{final.name}")
-    if aside.exists():
-        import shutil
-
-        shutil.rmtree(aside)
-    final.parent.mkdir(exist_ok=True)
-    backbone.save(aside)
+    if team.chief:
+        shutil.rmtree(aside, ignore_errors=True)
+        final.parent.mkdir(exist_ok=True)
+        backbone.save(aside)
+    team.wait()
     learner.save(aside)
-    aside.rename(final)
-    for older in final.parent.glob(f"step_*/{STATE}"):
-        if older.parent != final:
-            older.unlink()
+    team.wait()
+    if team.chief:
+        aside.rename(final)
+        for older in final.parent.glob(f"step_*/{STATE}"):
+            if older.parent != final:
+                forget(older.parent)
     return final
 
 

@@ -76,8 +76,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                     team=team, num_steps=request.steps, memory=state.memory)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
         contract: Contract = "auto" if device == "cuda" else "module"
-        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract,
-                                     gpu=team.local if team.size > 1 else None)
+        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
         validates = config.train.validate_every
         with state, metrics, live, docket as judging, draw:
@@ -123,7 +122,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 live.step(row)
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
-                       "skills": len(state.library)}
+                       "skills": len(state.library), "processes": team.size}
         run.append("summary.jsonl", summary)
         if team.chief:
             page.write(run)

@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.learn.learner import STATE, Learner
+from dvk.learn.learner import STATE, Learner, forget
 from dvk.pipelines.metrics import rewind
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -97,15 +97,16 @@ class State:
         """
         self._agreed()
         self.memory = memory
-        if not self.team.chief:
-            return
-        aside = self._aside
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.parent.mkdir(exist_ok=True)
-        self.backbone.save(aside)
-        self.learner.save(aside)
-        copy_library(self.library.path, aside / LIBRARY)
-        (aside / MEMORY).write_text(json.dumps(self.memory))
+        if self.team.chief:
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.parent.mkdir(exist_ok=True)
+            self.backbone.save(self._aside)
+        self.team.wait()
+        self.learner.save(self._aside)
+        if self.team.chief:
+            copy_library(self.library.path, self._aside / LIBRARY)
+            (self._aside / MEMORY).write_text(json.dumps(self.memory))
+        self.team.wait()
 
     def keep(self, row: Mapping[str, Any], every: int) -> None:
         """The step that `write` has written is made: from here on a killed run goes on after it.
@@ -115,7 +116,10 @@ class State:
             every: older checkpoints of so many steps stay, for their weights.
         """
         if self.team.chief:
-            self._count(self._aside, row, every)
+            (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
+            final = self._aside.with_name(f"step_{self.step + 1:06d}")
+            self._aside.rename(final)
+            thin_out(final, every)
         self.step += 1
         self.team.wait()
 
@@ -129,17 +133,16 @@ class State:
             problem = f"after step {self.step + 1} the processes' skill libraries differ"
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
 
-    def _count(self, aside: Path, row: Mapping[str, Any], every: int) -> None:
-        (aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
-        final = aside.with_name(aside.name.removeprefix("."))
-        aside.rename(final)
-        for older in final.parent.glob("step_*"):
-            if older == final:
-                continue
-            if int(older.name.removeprefix("step_")) % every:
-                shutil.rmtree(older)
-            else:
-                (older / STATE).unlink(missing_ok=True)
+
+def thin_out(last: Path, keep_every: int) -> None:
+    """Of the checkpoints before the last keep every so manieth, as weights only."""
+    for older in last.parent.glob("step_*"):
+        if older == last:
+            continue
+        if int(older.name.removeprefix("step_")) % keep_every:
+            shutil.rmtree(older)
+        else:
+            forget(older)
 
 
 def newest(folder: Path) -> Path | None:
