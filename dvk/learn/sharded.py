@@ -65,7 +65,7 @@ def restore(scorer: Scorer, optimizer: Any, folder: Path) -> None:
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     weights, state = get_state_dict(scorer, optimizer)
-    found = {"weights": weights, "optimizer": state}
+    found: dict[str, Any] = {"weights": weights, "optimizer": state}
     checkpoint.load(found, checkpoint_id=str(folder / FOLDER))
     set_state_dict(scorer, optimizer, model_state_dict=found["weights"], optim_state_dict=found["optimizer"])
 

@@ -13,7 +13,7 @@ FOLDER = "tensorboard"
 
 
 class Metrics:
-    """Writes rows; each has a `step`. Use as a context manager or `close()` it.
+    """Writes rows; each has a `step`. Of several processes the one that opened the folder does. A context manager, or `close()` it.
 
     Args:
         run: the run's folder.
@@ -34,7 +34,7 @@ class Metrics:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; they are on disk when this returns."""
-        rows = list(rows)
+        rows = list(rows) if self.run.writes else []
         for row in rows:
             self.run.append(FILE, dict(row))
         writer = self._open() if rows else None
@@ -74,6 +74,8 @@ def rewind(run: RunFolder, step: int, last: Mapping[str, Any] | None) -> None:
         step: of the checkpoint; rows of later ones were not the run's in the end.
         last: the checkpoint's row; None: it has none.
     """
+    if not run.writes:
+        return
     rows = run.read(FILE)
     kept = [row for row in rows if row["step"] < step or (last is None and row["step"] == step)]
     if last is not None:

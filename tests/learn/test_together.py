@@ -91,6 +91,26 @@ def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -
         Learner(tiny(seed=4), config.learning, 10).restore(tmp_path / "state")
 
 
+def halves(given: list[Row]) -> dict[str, Any]:
+    """Small steps of a model in bfloat16: how far the pieces went, and what the whole model shows of it."""
+    with Team.join(60) as team:
+        config = sharded(CONFIG, "fsdp")
+        learner = Learner(tiny(seed=4).to(torch.bfloat16), config.learning.model_copy(update={"precision": "bf16", "rate": 1e-5}), 10)
+        before = [p.full_tensor() for p in learner.scorer.parameters()]
+        losses = [update(learner, given, config, seed=step, team=team)["loss"] for step in range(3)]
+        after = [p.full_tensor() for p in learner.scorer.parameters()]
+        same = all(torch.equal(whole, piece.bfloat16()) for whole, piece in zip(learner.model.parameters(), after, strict=True))
+        moved = max(float((a - b).detach().abs().max()) for a, b in zip(after, before, strict=True))
+        return {"losses": losses, "same": same, "moved": moved, "dtype": str(after[0].dtype)}
+
+
+def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
+    given = [row for episode in recorded() for row in rows(assign(episode, CONFIG).episode)]
+    one, other = together(halves, given, folder=tmp_path)
+    assert one == other and one["same"] and one["dtype"] == "torch.float32"
+    assert 1e-5 < one["moved"] < 1e-4, "three steps of the rate, none rounded away"
+
+
 @pytest.mark.parametrize(("aggregate", "sharding"), [("token", "none"), ("row", "none"), ("token", "fsdp")])
 def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding: str) -> None:
     config = sharded(CONFIG, sharding).model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})

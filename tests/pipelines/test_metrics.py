@@ -35,6 +35,16 @@ def test_without_a_row_in_the_checkpoint_its_own_stays(tmp_path: Path) -> None:
         assert run.read(FILE) == [{"step": 1}, {"step": 2, "x": 1.0}]
 
 
+def test_of_several_processes_one_writes(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        Metrics(run).write([{"step": 1}])
+        other = RunFolder.beside(run.path)
+        with Metrics(other) as metrics:
+            metrics.write([{"step": 1}, {"step": 2}])
+        rewind(other, 0, None)
+        assert run.read(FILE) == [{"step": 1}] and len(list((run.path).glob(f"{FOLDER}/*"))) <= 1
+
+
 def test_tensorboard_shows_each_step_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

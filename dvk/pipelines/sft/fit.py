@@ -97,7 +97,7 @@ def fit(
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
     held_packs = [from_store(held, part, capacity) for part in dealt(held_groups, 0, 1, settings.micro_packs)]
-    if chief and kept is not None:
+    if kept is not None:
         rewind(run, learner.step_number, None)
     tokens_before = sum(row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()

@@ -82,8 +82,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         with state, metrics, live, docket as judging, draw:
             if validates and team.told(not run.read(FILE)):
                 row = {"step": 0, **validate(run, 0, draw, state, config, judging)}
-                if team.chief:
-                    metrics.write([row])
+                metrics.write([row])
                 live.step(row)
             while state.step < request.steps:
                 step, clock = state.step, Clock()
@@ -116,16 +115,14 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
                        **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps}
                 state.keep(row, config.train.keep_every)
-                if team.chief:
-                    metrics.write([row])
-                    page.write(run)
+                metrics.write([row])
                 live.step(row)
+                page.write(run)
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
                        "skills": len(state.library), "processes": team.size}
         run.append("summary.jsonl", summary)
-        if team.chief:
-            page.write(run)
+        page.write(run)
         run.finish("done")
     return summary
 

@@ -23,7 +23,9 @@ TURNS = 8
 
 
 def write(run: RunFolder) -> None:
-    """Write the page from what the run has on disk; it is whole at any moment."""
+    """Write the page from what the run has on disk; it is whole at any moment. Of several processes the one that writes does."""
+    if not run.writes:
+        return
     rows = run.read(FILE)
     manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
     step, after = validations.latest(run.path)

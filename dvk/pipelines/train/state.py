@@ -82,8 +82,7 @@ class State:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
         memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
-        if team.chief:
-            rewind(run, step, json.loads((kept / ROW).read_bytes()) if kept is not None else None)
+        rewind(run, step, json.loads((kept / ROW).read_bytes()) if kept is not None else None)
         return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
     def write(self, memory: dict[str, Any]) -> None:
