@@ -41,7 +41,9 @@ class Draw:
     ):
         self.config, self.backend, self.device, self.home = config, backend, device, home
         self.pool = self._read(folder) if folder is not None else None
-        self._validation = self._read(validation) if validation is not None else None
+        self._validation: list[Subject] | None = None
+        if validation is not None:
+            self._validation = self.pool if validation == folder else self._read(validation)
 
     def step(self, step: int) -> list[Subject]:
         """The subjects of a step, `train.tasks_per_step` of them where so many can be played."""
