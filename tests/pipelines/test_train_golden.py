@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from dvk.pipelines.metrics import Metrics
+from dvk.pipelines.train.state import State
 from tests.benchmarks import kills
 from tests.pipelines import world
 
@@ -37,15 +39,46 @@ def test_differences_are_seen() -> None:
     assert differences({"rows": [], "said": ["a"]}, golden) == [".rows: [] was [{'loss': 1.0, 'n': 2}]"]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """An undisturbed training: its folder, and what it came to."""
+    home = tmp_path_factory.mktemp("whole")
+    return home / "run", json.loads(json.dumps(world.trajectory(home)))
+
+
 @pytest.mark.slow
-def test_the_trajectory_is_the_golden_one(tmp_path: Path) -> None:
+def test_the_trajectory_is_the_golden_one(whole: tuple[Path, dict[str, Any]]) -> None:
     golden = json.loads(world.TRAJECTORY.read_text())
-    found = json.loads(json.dumps(world.trajectory(tmp_path)))
-    assert differences(found, golden) == []
+    assert differences(whole[1], golden) == []
     rows = golden["rows"]
     assert [row["step"] for row in rows] == list(range(world.STEPS + 1))
     assert any(row.get("admitted") for row in rows), "the golden run is to go through admission, too"
     assert all(row["unread_selection"] < 1 and row["rows"] > 0 for row in rows[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("owner", "name", "call"), [(Metrics, "write", 3), (State, "keep", 2), (State, "write", 1), (Metrics, "write", 1)],
+                         ids=["between checkpoint and row", "before the checkpoint counts", "in the first step", "before the first step"])
+def test_whenever_it_is_interrupted_it_goes_on_alike(
+    owner: Any, name: str, call: int, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    going, calls = getattr(owner, name), 0
+
+    def stops(self: Any, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Interrupted
+        return going(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stops)
+        with pytest.raises(Interrupted):
+            world.run(tmp_path, tmp_path / "run")
+    assert world.trajectory(tmp_path) == whole[1], "to the last bit"
 
 
 @pytest.mark.slow

@@ -64,7 +64,9 @@ class Draw:
         self._ahead: tuple[int, _Stream, Future[list[Subject | None]]] | None = None
         self._beside, self._lane = ThreadPoolExecutor(1), Lane(of_cpu())
         self.pool = self._read(folder) if folder is not None else None
-        self._validation: list[Subject] | None = self._read(validation) if validation is not None else None
+        self._validation: list[Subject] | None = None
+        if validation is not None:
+            self._validation = self.pool if validation == folder else self._read(validation)
         if memory:
             self._cursor, self._dull, self._degenerate = memory["cursor"], dict(memory["dull"]), set(memory["degenerate"])
             self.earlier.restore(memory["earlier"])
