@@ -149,6 +149,14 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(names[: len(chosen)])  # chosen by UUID: GPUs of one host are alike
 
 
+def confine(gpu: int) -> None:
+    """Processes started from now on use this one of the visible GPUs; CUDA as far as it is open here stays as it is."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu].strip() if visible else str(gpu)
+    gpu_names.cache_clear()
+    fingerprint.cache_clear()
+
+
 def _torch_has_cuda() -> bool:
     """Whether the installed torch is a CUDA build, read from its version file; True when that cannot be told."""
     try:

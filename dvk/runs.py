@@ -41,7 +41,8 @@ class RunFolder:
         self.path = path
         self._manifest = manifest
         self._lock = lock
-        self._writes = writes
+        self.writes = writes
+        """What is written lands on disk: this process opened the folder."""
 
     @classmethod
     def open(
@@ -110,7 +111,7 @@ class RunFolder:
         """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null."""
         line = to_json(record, inf_nan_mode="null") + b"\n"
         path = self._inside(file)
-        if not self._writes:
+        if not self.writes:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as out:
@@ -139,7 +140,7 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> Path:
         """Write a whole file aside and rename it into place; a reader sees the old one or the new one."""
         path = self._inside(name)
-        if not self._writes:
+        if not self.writes:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -19,12 +19,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from dvk import machine
 from dvk.errors import DvkError, UsageError
 from dvk.runs import RunFolder
 
 T = TypeVar("T")
 FAILED = "dvk/failed"
 """Where a process that fails says so."""
+
+KEPT: list[Any] = []
+"""Groups that were left. A model wrapped for several processes outlives its run by a moment; were it the last to hold the group,
+it would wait for gloo's threads with Python's lock, which they wait for."""
 
 
 class Lost(DvkError):
@@ -55,8 +60,8 @@ class Team:
             UsageError: there are fewer GPUs than processes.
             Lost: they do not come.
         """
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size <= 1 or "RANK" not in os.environ:
+        size = launched()
+        if size <= 1:
             return cls()
         import torch
         from torch import distributed
@@ -68,6 +73,9 @@ class Team:
             raise UsageError(problem, "start as many processes as there are GPUs: torchrun --nproc-per-node")
         if on_gpu:
             torch.cuda.set_device(local)
+            torch.cuda.init()
+            torch.cuda.device_count()  # which is kept from now on
+            machine.confine(local)  # judges and whatever else is started here
         limit = timedelta(seconds=patience_s)
         try:
             store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
@@ -87,13 +95,13 @@ class Team:
         """Leave; where another process has failed first, with exit code 2 and without a word."""
         if self._store is None:
             return
-        first = error is None or self._claim(error)
+        if error is not None and not self._claim(error):
+            raise SystemExit(2) from None
         from torch import distributed
 
-        if distributed.is_initialized():
+        if error is None and distributed.is_initialized():
+            KEPT.append(distributed.group.WORLD)
             distributed.destroy_process_group()
-        if not first:
-            raise SystemExit(2) from None
 
     @property
     def chief(self) -> bool:
@@ -177,6 +185,11 @@ class Team:
         except RuntimeError:  # who keeps the store is gone: nobody else can tell
             return True
         return said.decode(errors="replace") == mine
+
+
+def launched() -> int:
+    """How many processes a launcher has started for this run; 1 where none has."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def _first_line(error: BaseException) -> str:

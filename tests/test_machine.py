@@ -71,3 +71,12 @@ def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("DVK_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resources.home() == tmp_path / ".dvk"
+
+
+def test_processes_can_be_confined_to_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5,7")
+    machine.confine(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-5"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    machine.confine(2)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import pickle
@@ -13,7 +14,7 @@ from typing import Any
 PRELOADED = ["tests.together_preloaded"]
 
 
-def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 60.0) -> list[Any]:
+def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 30.0) -> list[Any]:
     """What `function(*arguments)` returns in each process, its exit code where it returned nothing; by rank.
 
     Args:
@@ -26,7 +27,7 @@ def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    processes = [context.Process(target=_child, args=(rank, size, port, str(folder), function, arguments)) for rank in range(size)]
+    processes = [context.Process(target=_child, args=(rank, size, port, str(folder), function, arguments, limit_s)) for rank in range(size)]
     for process in processes:
         process.start()
     for process in processes:
@@ -41,11 +42,13 @@ def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: 
     return found
 
 
-def _child(rank: int, size: int, port: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _child(rank: int, size: int, port: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...],
+           limit_s: float) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port), OMP_NUM_THREADS="1")
     with (Path(folder) / f"{rank}.err").open("w") as errors:
         os.dup2(errors.fileno(), 2)
+    faulthandler.dump_traceback_later(limit_s - 5)  # where it hangs
     found = function(*arguments)
     if found is not None:
         (Path(folder) / f"{rank}.pickle").write_bytes(pickle.dumps(found))

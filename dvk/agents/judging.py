@@ -34,15 +34,13 @@ class Docket(Generic[K]):
         config: limits and judge settings.
         remembered: verdicts of earlier runs; None judges everything anew.
         tier, baselines, require_kernels, contract: see `Court`.
-        gpu: number of the one that all workers use, where each of several processes has its own; None spreads them over all.
     """
 
     def __init__(
         self, workers: int, config: Config, remembered: Remembered | None = None, *, tier: Tier = "search",
         baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
-        gpu: int | None = None,
     ):
-        self.workers, self.config, self.remembered, self.gpu = max(1, workers), config, remembered, gpu
+        self.workers, self.config, self.remembered = max(1, workers), config, remembered
         self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
         self.require_kernels = require_kernels
         self.num_pending = 0
@@ -114,7 +112,7 @@ class Docket(Generic[K]):
             while (job := self._take(court.task.id if court is not None else None)) is not None:
                 name, task, candidate = job
                 if court is None:
-                    gpu = gpu_for(task, number if self.gpu is None else self.gpu)
+                    gpu = gpu_for(task, number)
                     court = Court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
                 elif court.task.id != task.id:
                     court.turn_to(task)

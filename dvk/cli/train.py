@@ -14,29 +14,62 @@ def command(
     start: Annotated[str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")] = "nano",
     steps: Annotated[int, typer.Option(min=1, help="Steps of the whole run.")] = 100,
     tasks: Annotated[Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Folder of task files to validate on (default: generated ones).")] = None,
     library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: the seeds).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
+    ablate: Annotated[list[str] | None, typer.Option(help="Leave a part of the method out; see below. Repeatable.")] = None,
+    sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
-    """Train selection, policy and summary together while the skill library grows; resumes after any kill."""
+    """Train selection, policy and summary together while the skill library grows; resumes after any kill.
+
+    \b
+    --ablate takes
+      no-skills              every task is played without skills, in as many conversations
+      bm25-only              no selection agent: the skills that BM25 ranks first are given
+      frozen-library         the library stays as it begins
+      no-summary-training    summaries are written and tried, and not learned from
+      no-selection-training  selections are made, and not learned from
+      grpo                   group-normalised advantages (GRPO) for leave-one-out ones (TRLOO)
+      no-prs                 right turns that leave the work to PyTorch are learned from, too
+      no-mrs                 answers that sampler and learner disagree on are learned from, too
+
+    \b
+    --sweep reads, for example
+      seeds = [0, 1]
+      [variants.full]
+      [variants.no-skills]
+      ablate = ["no-skills"]
+      [variants.slow]
+      set.train.rate = 5e-7
+    and leaves comparison.md and comparison.json in the run folder: scores on the validation tasks with 95 % intervals,
+    differences against the first variant paired by task.
+    """
     from dvk import config as configuration
     from dvk.errors import UsageError
     from dvk.pipelines.train import Request, train
+    from dvk.pipelines.train import sweep as sweeping
+    from dvk.pipelines.train.ablations import settings_of
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    request = Request(start, steps, tasks, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
-    summary = train(request, configuration.load(config, settings or []))
+    request = Request(start, steps, tasks, validation, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
+    merged = configuration.load(config, settings or [], settings_of(ablate or ()))
+    if sweep is not None:
+        told = sweeping.sweep(sweep, request, merged)
+        print(json.dumps(told) if as_json else f"{told['table']}\nrun: {told['run']}")
+        return
+    summary = train(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The end of a run for people."""
     return [f"{summary['steps']} steps, {summary['skills']} skills", f"checkpoint: {summary['run']}/{summary['checkpoint']}",
-            f"library: {summary['run']}/skills.db"]
+            f"library: {summary['run']}/skills.db", f"report: {summary['run']}/report.html"]

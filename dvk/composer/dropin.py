@@ -17,10 +17,14 @@ import keyword
 import textwrap
 import tokenize
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from dvk.composer.capture import Captured
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
+
+_text = cache(inspect.getsource)
+"""It reads and tokenizes a whole module: of a thousand candidates a step, most of the time it takes to write them."""
 
 
 def write(task: Task, captured: Captured, program: Program, *, kernels: str, load: list[str], embedded: Sequence[Callable[..., object]],
@@ -39,7 +43,7 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
     bound = ", ".join(held_name(n) for n in program.weights)
     unpack = [f"{bound}{',' if len(program.weights) == 1 else ''} = self._dvk_weights"] if program.weights else []
     run = "\n".join([*unpack, *program.lines, f"return {program.result}"])
-    sources = "\n\n\n".join(inspect.getsource(f) for f in embedded)
+    sources = "\n\n\n".join(_text(f) for f in embedded)
     base = task.entry if task.kind == "module" else "torch.nn.Module"
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{task.entry}(*args, **kwargs)"
     call = "dvk_replay(self, args)" if graph_replay else "self._dvk_run(*args)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ else:
 
 __all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Grooming", "Judge",
            "Learning", "Limits", "Objective", "Optimize", "Polca", "Review", "Rewards", "Rollout", "Search", "Section", "Speedups",
-           "Training", "Trials", "load"]
+           "Training", "Trials", "changed", "load"]
 
 
 class Config(Section):
@@ -81,6 +81,22 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
     for key, value in (flags or {}).items():
         if value is not None:
             _put(merged, key, value)
+    return _validated(merged)
+
+
+def changed(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The configuration with some settings replaced, by dotted key.
+
+    Raises:
+        UsageError: unknown key or value of the wrong kind.
+    """
+    merged = config.model_dump()
+    for key, value in settings.items():
+        _put(merged, key, value)
+    return _validated(merged)
+
+
+def _validated(merged: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(merged)
     except ValidationError as error:

@@ -24,6 +24,9 @@ class Learning(Section):
     pack_tokens: int = Field(4096, ge=64, description="Tokens of a pack: the longest row that is learned.")
     batch_tokens: int = Field(65536, ge=64, description="Tokens of a step, over all processes.")
     micro_packs: int = Field(4, ge=1, description="Packs computed at a time, on one device.")
+    sharding: Literal["none", "fsdp"] = Field(
+        "none", description="fsdp: several processes hold weights, gradients and optimizer in pieces, in float32, beside a whole copy that "
+        "samples; for models that do not fit otherwise.")
     patience_s: float = Field(
         1800.0, gt=0, description="How long a process of several waits for the others: as long as one may play while another has done.")
 

@@ -3,7 +3,8 @@
 Weights are float32 and computed with in bfloat16 where the device is good at it (frozen weights under
 LoRA keep the type they were loaded in). Everything that a step depends on besides its packs is in
 `learner.pt`, so a restored learner makes the same next step. Several processes (see `dvk.team`) make a
-step together: each computes its share of the packs, gradients are added up, weights stay the same everywhere.
+step together: each computes its share of the packs, gradients are added up, weights stay the same everywhere. A model too
+large for that is trained in pieces (`sharded`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 
 from dvk.config import Learning
 from dvk.errors import DvkError
+from dvk.learn import sharded
 from dvk.learn.loss import likelihood
 from dvk.learn.packs import Packs
 from dvk.learn.scoring import Scorer
@@ -85,13 +87,19 @@ class Learner:
         # Buffers are the same everywhere; sending them would make every scoring pass a meeting.
         parallel = DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel])
+        self.sharded = settings.sharding == "fsdp" and self.accelerator.num_processes > 1
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
-        optimizer = torch.optim.AdamW(groups(model, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
+        scorer = sharded.shard(model, half=mixed == "bf16", on_gpu=on_gpu) if self.sharded else Scorer(model, compiled=compiled)
+        trained = scorer if self.sharded else model
+        self.optimizer = torch.optim.AdamW(groups(trained, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
+        if self.sharded:
+            self.scorer = scorer
+            return
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor is newer than the torch we ask for
-            self.scorer, self.optimizer = self.accelerator.prepare(Scorer(model, compiled=compiled), optimizer)
+            self.scorer, self.optimizer = self.accelerator.prepare(scorer, self.optimizer)
 
     @property
     def rounds(self) -> bool:
@@ -133,7 +141,7 @@ class Learner:
                 self.accelerator.backward(value * self.accelerator.num_processes)
             for name, figure in {"loss": value.detach(), "entropy": entropies.sum() / max(1, num_targets), **figures}.items():
                 parts[name] = parts.get(name, torch.zeros((), device=self.device)) + torch.as_tensor(figure, device=self.device)
-        norm = self.accelerator.clip_grad_norm_(self.scorer.parameters(), self.settings.clip)
+        norm = self._clip()
         found = {name: self._total(float(part)) for name, part in parts.items()}
         grad_norm = float(norm) if norm is not None else 0.0
         if not (math.isfinite(found["loss"]) and math.isfinite(grad_norm)):
@@ -145,19 +153,26 @@ class Learner:
             group["lr"] = now
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.sharded:
+            sharded.publish(self.scorer, self.model)
         self.step_number += 1
         return {**found, "grad_norm": grad_norm, "rate": now, "tokens": num_targets}
 
     @torch.no_grad()
     def evaluate(self, packs: Sequence[Packs]) -> float:
         """Mean negative log-likelihood a target, over this process's packs; nan without targets."""
-        self.model.eval()
+        self.scorer.eval()
         total, count = 0.0, 0
         for micro in packs:
             logprobs, _ = self.scorer(micro.to(self.device))
             total, count = total - float(logprobs.sum()), count + len(logprobs)
-        self.model.train()
+        self.scorer.train()
         return total / count if count else math.nan
+
+    def _clip(self) -> Any:
+        if not self.sharded:
+            return self.accelerator.clip_grad_norm_(self.scorer.parameters(), self.settings.clip)
+        return torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.clip).full_tensor()  # type: ignore[attr-defined]
 
     def _total(self, value: float) -> Any:
         if self.accelerator.num_processes == 1:
@@ -166,21 +181,40 @@ class Learner:
         return type(value)(self.accelerator.reduce(tensor, "sum").item())
 
     def save(self, folder: Path) -> None:
-        """Write what the next step depends on besides the weights and the packs."""
-        torch.save({"step": self.step_number, "optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}, folder / STATE)
+        """Write what the next step depends on besides the weights and the packs; all processes together, into one folder."""
+        state = {"step": self.step_number, "rng": torch.get_rng_state()}
+        if self.sharded:
+            sharded.save(self.scorer, self.optimizer, folder)
+        else:
+            state["optimizer"] = self.optimizer.state_dict()
+        if self.accelerator.is_main_process:
+            torch.save(state, folder / STATE)
 
     def restore(self, folder: Path) -> None:
         """Go on after the step that `folder` was written at; the model was loaded from the same folder.
 
         Raises:
-            DvkError: the folder holds no learner.
+            DvkError: the folder holds no learner, or one that was sharded otherwise.
         """
         if not (folder / STATE).is_file():
             raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
         state = torch.load(folder / STATE, map_location="cpu", weights_only=True)  # the optimizer moves it
-        self.optimizer.load_state_dict(state["optimizer"])
+        if ("optimizer" in state) == self.sharded:
+            wanted = "one process, or learning.sharding=none" if "optimizer" in state else "several processes and learning.sharding=fsdp"
+            raise DvkError(f"`{folder}` was written with {wanted}", "resume it as it was started")
+        if self.sharded:
+            sharded.restore(self.scorer, self.optimizer, folder)
+            sharded.publish(self.scorer, self.model)
+        else:
+            self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         self.step_number = state["step"]
+
+
+def forget(folder: Path) -> None:
+    """Remove a learner's state from a checkpoint; its weights stay."""
+    (folder / STATE).unlink(missing_ok=True)
+    sharded.forget(folder)
 
 
 def groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:

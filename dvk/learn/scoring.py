@@ -76,7 +76,8 @@ class Scorer(torch.nn.Module):
         if not pieces:
             # With a gradient, of zero, for every parameter: processes wait for each other's.
             nothing = hidden.sum() * 0.0 + self.head.weight.sum() * 0.0
-            return nothing[None][:0], nothing[None][:0].detach()
+            none = nothing[None][:0].clone()
+            return none, none.detach()
         logprobs, entropies = zip(*pieces, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)
 

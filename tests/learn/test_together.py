@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from dvk.config import Config
+from dvk.errors import DvkError
 from dvk.learn.assign import assign, rows
 from dvk.learn.learner import Learner
 from dvk.learn.packs import dealt
@@ -62,8 +64,7 @@ def interrupted(config: Config, given: list[Row], folder: str) -> dict[str, Any]
     with Team.join(60) as team:
         first = Learner(tiny(seed=4), config.learning, 10)
         update(first, given, config, seed=0, team=team)
-        if team.chief:
-            first.save(Path(folder))
+        first.save(Path(folder))
         team.wait()
         model = tiny(seed=5)
         model.load_state_dict(first.model.state_dict())
@@ -72,19 +73,47 @@ def interrupted(config: Config, given: list[Row], folder: str) -> dict[str, Any]
         return {"figures": update(second, given, config, seed=1, team=team), "weights": [p.detach().clone() for p in model.parameters()]}
 
 
-def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path) -> None:
-    given = [row for episode in recorded() for row in rows(assign(episode, CONFIG).episode)]
+def sharded(config: Config, sharding: str) -> Config:
+    return config.model_copy(update={"learning": config.learning.model_copy(update={"sharding": sharding})})
+
+
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -> None:
+    config = sharded(CONFIG, sharding)
+    given = [row for episode in recorded() for row in rows(assign(episode, config).episode)]
     for name in ("whole", "cut", "state"):
         (tmp_path / name).mkdir()
-    whole, _ = together(learned, CONFIG, given, folder=tmp_path / "whole")
-    one, other = together(interrupted, CONFIG, given, str(tmp_path / "state"), folder=tmp_path / "cut")
+    whole, _ = together(learned, config, given, folder=tmp_path / "whole")
+    one, other = together(interrupted, config, given, str(tmp_path / "state"), folder=tmp_path / "cut")
     assert one["figures"] == whole["figures"][1] == other["figures"]
     assert all(torch.equal(a, b) for a, b in zip(one["weights"], whole["weights"], strict=True))
+    with pytest.raises(DvkError, match="was written with") if sharding == "fsdp" else nullcontext():
+        Learner(tiny(seed=4), config.learning, 10).restore(tmp_path / "state")
 
 
-@pytest.mark.parametrize("aggregate", ["token", "row"])
-def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str) -> None:
-    config = CONFIG.model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})
+def halves(given: list[Row]) -> dict[str, Any]:
+    """Small steps of a model in bfloat16: how far the pieces went, and what the whole model shows of it."""
+    with Team.join(60) as team:
+        config = sharded(CONFIG, "fsdp")
+        learner = Learner(tiny(seed=4).to(torch.bfloat16), config.learning.model_copy(update={"precision": "bf16", "rate": 1e-5}), 10)
+        before = [p.full_tensor() for p in learner.scorer.parameters()]
+        losses = [update(learner, given, config, seed=step, team=team)["loss"] for step in range(3)]
+        after = [p.full_tensor() for p in learner.scorer.parameters()]
+        same = all(torch.equal(whole, piece.bfloat16()) for whole, piece in zip(learner.model.parameters(), after, strict=True))
+        moved = max(float((a - b).detach().abs().max()) for a, b in zip(after, before, strict=True))
+        return {"losses": losses, "same": same, "moved": moved, "dtype": str(after[0].dtype)}
+
+
+def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
+    given = [row for episode in recorded() for row in rows(assign(episode, CONFIG).episode)]
+    one, other = together(halves, given, folder=tmp_path)
+    assert one == other and one["same"] and one["dtype"] == "torch.float32"
+    assert 1e-5 < one["moved"] < 1e-4, "three steps of the rate, none rounded away"
+
+
+@pytest.mark.parametrize(("aggregate", "sharding"), [("token", "none"), ("row", "none"), ("token", "fsdp")])
+def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding: str) -> None:
+    config = sharded(CONFIG, sharding).model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})
     given = [row for episode in recorded() for row in rows(assign(episode, config).episode)]
     assert len(given) > 16
     alone = learned(config, given)

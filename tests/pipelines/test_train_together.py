@@ -12,17 +12,42 @@ import torch
 from dvk.backbone import open_backbone
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import train
+from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.state import newest
 from dvk.records import Episode
 from dvk.skills import Library
 from dvk.team import Team
 from tests.pipelines import test_sft_fit as fitting
+from tests.pipelines import world
 from tests.pipelines.test_train import CONFIG, metrics, problems, request, taught  # noqa: F401 - fixtures
+from tests.pipelines.test_train_golden import differences
 from tests.together import together
 
 
 def trained(start: str, tasks: str, out: str) -> Any:
-    return train(request(start, Path(tasks), Path(out), steps=2), CONFIG)
+    validated = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"validate_every": 2})})
+    return train(request(start, Path(tasks), Path(out), steps=2, validation=Path(tasks)), validated)
+
+
+class Killed(BaseException):
+    pass
+
+
+def cut(home: str) -> None:
+    """Ends as the second step begins."""
+    going = Draw.step
+
+    def dies(self: Draw, step: int) -> Any:
+        if step == 1:
+            raise Killed
+        return going(self, step)
+
+    Draw.step = dies  # type: ignore[method-assign]  # this process ends here
+    world.run(Path(home), Path(home) / "run")
+
+
+def resumed(home: str) -> Any:
+    return world.run(Path(home), Path(home) / "run")
 
 
 def fitted(folder: str) -> Any:
@@ -38,7 +63,13 @@ def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path)
     said = [(tmp_path / f"{rank}.err").read_text()[-2000:] for rank in range(2)]
     assert one == other and one["steps"] == 2, said
     rows = metrics(out)
-    assert [row["step"] for row in rows] == [1, 2] and rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["tasks"] == 2
+    assert [row["step"] for row in rows] == [0, 1, 2] and rows[1]["right"] > 0.5 and rows[1]["rows"] > 0 and rows[1]["tasks"] == 2
+    assert "val_fast_1" not in rows[1] and [row["val_tasks"] for row in (rows[0], rows[2])] == [2, 2]
+    validated = [[json.loads(line)["name"] for line in path.read_text().splitlines()] for path in sorted((out / "validation").iterdir())]
+    assert validated == [["chain_40", "chain_56"]] * 2, "before the first step and after the last, every task once"
+    last = (out / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads((out / "checkpoints" / "step_000002" / "row.json").read_text()) == json.loads(last)
+    assert "2 steps of training" in (out / "report.html").read_text()
     episodes = [Episode.model_validate_json(line) for line in (out / "episodes" / "step_000000.jsonl").read_text().splitlines()]
     assert len({e.task.id for e in episodes}) == 2
     assert json.loads((out / "run.json").read_text())["status"] == "done"
@@ -48,6 +79,18 @@ def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path)
     before, after = open_backbone(taught), open_backbone(f"hf:{newest(out / 'checkpoints')}")
     pairs = zip(before.parameters(), after.parameters(), strict=True)  # type: ignore[attr-defined]  # both have weights
     assert any(not torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_two_processes_killed_once_come_to_the_golden_trajectory(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    world.library(world.problems(home / "tasks").parent / "begin.db")
+    together(cut, str(home), folder=tmp_path, limit_s=200)
+    assert [row["step"] for row in metrics(home / "run")] == [0, 1], (tmp_path / "0.err").read_text()[-2000:]
+    one, other = together(resumed, str(home), folder=tmp_path, limit_s=200)
+    assert one == other and one["processes"] == 2, (tmp_path / "0.err").read_text()[-2000:]
+    found = json.loads(json.dumps(world.trajectory(home)))  # of the run that is there
+    assert differences(found, json.loads(world.TRAJECTORY.read_text())) == []
 
 
 @pytest.mark.slow

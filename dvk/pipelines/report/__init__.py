@@ -5,7 +5,8 @@
     graph.py     the reference's operators, bytes  markup.py    elements that escape
     code.py      source text, coloured             chart.py     the search as SVG
     units.py     numbers for people                markdown.py  the same for terminals
-    spending.py  who proposed, what it cost
+    spending.py  who proposed, what it cost        pieces.py    what pages are put together from
+    curves.py    figures over steps as SVG, for `dvk train`
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.
 """

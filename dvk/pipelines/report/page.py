@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from dvk.pipelines.report import chart
 from dvk.pipelines.report.attempts import Attempt
-from dvk.pipelines.report.code import highlight
 from dvk.pipelines.report.graph import Operator
-from dvk.pipelines.report.markup import Child, Markup, el, join
+from dvk.pipelines.report.markup import Markup, el
+from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, source, table
 from dvk.pipelines.report.story import Arm, Story
-from dvk.pipelines.report.style import CSS
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
-
-LONG = 24
-"""Rows above which a table scrolls inside the page."""
 
 
 def render(story: Story) -> str:
     """The whole document."""
     sections = [_slow(story), _tried(story), _won(story), _search(story), _cost(story), _code(story), _reproduce(story)]
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", f"{story.task.name}: {story.headline}"),
-        el("style", Markup(CSS)),
-    )
-    body = el("body", el("main", _header(story), sections, el("footer", _footer(story))))
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+    return document(f"{story.task.name}: {story.headline}", _header(story), sections, el("footer", footer(story.manifest)))
 
 
 # ---------------------------------------------------------------- the sections, in the order of the page
@@ -45,7 +31,7 @@ def _header(story: Story) -> Markup:
         [el("p", text, class_="interval") for text in story.numbers],
         [el("p", text) for text in story.lead],
         _arms(story.arms),
-        _facts(story.measured),
+        facts(story.measured),
     )
 
 
@@ -57,12 +43,12 @@ def _arms(arms: list[Arm]) -> Markup | None:
         el("tr",
            el("th", arm.label, scope="row"),
            el("td", show_ms(arm.ms), class_="num"),
-           _bar(arm.ms, longest, "bar ours" if arm.ours else "bar"),
+           bar(arm.ms, longest, "bar ours" if arm.ours else "bar"),
            el("td", str(arm.ratio or ""), class_="num"))
         for arm in arms
     ]
-    head = _head("Version", "Median call ", None, f"Speedup of {arms[-1].label} " if arms[-1].ours else " ")
-    return el("div", _table(head, rows, "Times of one call"), class_="arms")
+    heads = headers("Version", "Median call ", None, f"Speedup of {arms[-1].label} " if arms[-1].ours else " ")
+    return el("div", table(heads, rows, "Times of one call"), class_="arms")
 
 
 def _slow(story: Story) -> Markup:
@@ -70,21 +56,21 @@ def _slow(story: Story) -> Markup:
     if story.operators:
         longest = max(operator.moved_bytes or 0 for operator in story.operators) or 1
         rows = [_operator_row(number, operator, longest) for number, operator in enumerate(story.operators, start=1)]
-        head = _head("# ", "Operator", "Result", "Moves ", None)
-        parts += [el("p", story.traffic), _table(head, rows, "The reference’s operators")]
+        heads = headers("# ", "Operator", "Result", "Moves ", None)
+        parts += [el("p", story.traffic), table(heads, rows, "The reference’s operators")]
     if story.profile:
         rows = [
             el("tr",
                el("th", el("code", str(row.get("name", ""))), scope="row", class_="cut"),
                el("td", show_share(row.get("share")), class_="num"),
-               _bar(row.get("share"), 1.0),
+               bar(row.get("share"), 1.0),
                el("td", show_ms(row.get("ms")), class_="num"))
             for row in story.profile
         ]
-        head = _head("Operator", "Share of time ", None, "Time ")
-        parts += [el("h3", "Profile"), _table(head, rows, "Profile of the reference")]
+        heads = headers("Operator", "Share of time ", None, "Time ")
+        parts += [el("h3", "Profile"), table(heads, rows, "Profile of the reference")]
     if story.listing:
-        parts.append(_folded("The captured graph", story.listing))
+        parts.append(folded("The captured graph", story.listing))
     return el("section", el("h2", "What was slow"), parts or el("p", "The reference’s operators were not captured."))
 
 
@@ -97,7 +83,7 @@ def _operator_row(number: int, operator: Operator, longest: int) -> Markup:
         el("th", el("code", operator.name), scope="row"),
         el("td", el("code", operator.result), class_="fixed"),
         el("td", text, class_="num" if moved else "num soft"),
-        _bar(moved, longest),
+        bar(moved, longest),
     )
 
 
@@ -105,9 +91,9 @@ def _tried(story: Story) -> Markup:
     heading = el("h2", "What was tried")
     if not story.attempts:
         return el("section", heading, el("p", "No candidate was judged."))
-    head = _head("# ", "After ", "Candidate", "Schedule", "Verdict", "Speedup ")
+    heads = headers("# ", "After ", "Candidate", "Schedule", "Verdict", "Speedup ")
     rows = [_attempt_row(attempt, attempt is story.winner, story.several) for attempt in story.attempts]
-    return el("section", heading, el("p", story.tally), _table(head, rows, "Every judged candidate"))
+    return el("section", heading, el("p", story.tally), table(heads, rows, "Every judged candidate"))
 
 
 def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:
@@ -136,13 +122,13 @@ def _won(story: Story) -> Markup | None:
         named = [part for recipe in winner.recipes for part in (", ", el("code", recipe))][1:]
         parts += [el("h3", "Recipes"), el("p", named)]
     if story.skills:
-        parts += [el("h3", "Skills behind it"), _facts([(el("code", name), text) for name, text in story.skills])]
+        parts += [el("h3", "Skills behind it"), facts([(el("code", name), text) for name, text in story.skills])]
     if story.groups:
         fused = [el("li", el("code", group)) for group in story.groups]
         parts += [el("h3", "What was fused"), el("ul", fused, class_="plain")]
     if winner.schedule:
         chosen = [(el("code", kernel or "all kernels"), el("code", text)) for kernel, text in winner.schedule]
-        parts += [el("h3", "Schedule"), _facts(chosen)]
+        parts += [el("h3", "Schedule"), facts(chosen)]
     return el("section", el("h2", "What won, and why"), parts)
 
 
@@ -150,7 +136,7 @@ def _search(story: Story) -> Markup | None:
     if not story.attempts:
         return None
     drawing = chart.draw(story.attempts, story.compile_speedup, story.winner)
-    figure = el("figure", el("div", drawing, class_="scroll", **_region("Chart of the search")),
+    figure = el("figure", el("div", drawing, class_="scroll", **region("Chart of the search")),
                 el("figcaption", chart.caption(story.attempts)))
     return el("section", el("h2", "The search"), figure)
 
@@ -158,7 +144,7 @@ def _search(story: Story) -> Markup | None:
 def _cost(story: Story) -> Markup | None:
     if not story.cost:
         return None
-    parts = [_facts(story.cost)]
+    parts = [facts(story.cost)]
     if story.proposers:
         rows = [
             el("tr",
@@ -167,73 +153,26 @@ def _cost(story: Story) -> Markup | None:
                class_="won" if row.won else None)
             for row in story.proposers
         ]
-        head = _head("Proposer", "Candidates ", "Correct ", "Best in search ", "Judging ")
-        parts.append(_table(head, rows, "Candidates by proposer"))
+        heads = headers("Proposer", "Candidates ", "Correct ", "Best in search ", "Judging ")
+        parts.append(table(heads, rows, "Candidates by proposer"))
     return el("section", el("h2", "What it cost"), parts)
 
 
 def _code(story: Story) -> Markup:
-    columns = [el("section", el("h3", "Original"), _source(story.task.source, "Original source"))]
+    columns = [el("section", el("h3", "Original"), source(story.task.source, "Original source"))]
     if story.generated is not None:
-        columns.append(el("section", el("h3", "best.py"), _source(story.generated, "Generated source")))
+        columns.append(el("section", el("h3", "best.py"), source(story.generated, "Generated source")))
     return el("section", el("h2", "The code"), el("div", columns, class_="pair" if len(columns) == 2 else "pair one"))
 
 
 def _reproduce(story: Story) -> Markup:
     parts: list[Markup] = []
     if story.command_line:
-        parts += [el("h3", "Command"), el("pre", el("code", story.command_line), **_region("Command line"))]
+        parts += [el("h3", "Command"), el("pre", el("code", story.command_line), **region("Command line"))]
     if story.usage:
-        parts += [el("h3", "Use"), _source(story.usage, "How to use best.py")]
+        parts += [el("h3", "Use"), source(story.usage, "How to use best.py")]
     config = story.manifest.get("config")
     if config:
         seed = el("p", f"Seed {config.get('seed', 'unknown')}, task ", el("code", story.task.id), ".")
-        parts += [el("h3", "Settings"), seed, _folded("All settings", json.dumps(config, indent=2))]
+        parts += [el("h3", "Settings"), seed, folded("All settings", json.dumps(config, indent=2))]
     return el("section", el("h2", "Reproduce"), parts or el("p", "The command line was not recorded."))
-
-
-def _footer(story: Story) -> str:
-    versions = story.manifest.get("versions") or {}
-    told = [f"{name} {version}" for name, version in versions.items() if version]
-    told += [f"{key} {str(story.manifest[key])[:19]}" for key in ("commit", "started") if story.manifest.get(key)]
-    return " · ".join(told) or "dvk"
-
-
-# ---------------------------------------------------------------- pieces
-
-def _table(head: Markup, rows: list[Markup], label: str) -> Markup:
-    """A table in a box that scrolls when the screen is narrow or the table long."""
-    box = "scroll tall" if len(rows) > LONG else "scroll"
-    return el("div", el("table", el("thead", head), el("tbody", rows)), class_=box, **_region(label))
-
-
-def _head(*labels: str | None) -> Markup:
-    """Column headers; one that ends in a space stands right, None is a column of bars."""
-    return el("tr", [
-        el("td", class_="room", aria_hidden="true") if label is None
-        else el("th", label.rstrip(), scope="col", class_="num" if label.endswith(" ") else None)
-        for label in labels
-    ])
-
-
-def _bar(value: float | None, longest: float, kind: str = "bar") -> Markup:
-    """A cell with a bar; the number beside it says the same, so a screen reader skips it."""
-    bar = el("span", class_=kind, style=f"width:{100 * value / longest:.1f}%") if value else None
-    return el("td", bar, class_="room", aria_hidden="true")
-
-
-def _facts(rows: Sequence[tuple[Child, Child]]) -> Markup:
-    return el("dl", [join(el("dt", term), el("dd", text)) for term, text in rows], class_="facts")
-
-
-def _folded(title: str, text: str) -> Markup:
-    return el("details", el("summary", title), el("pre", el("code", text), **_region(title)))
-
-
-def _source(text: str, label: str) -> Markup:
-    return el("pre", el("code", highlight(text)), **_region(label))
-
-
-def _region(label: str) -> dict[str, str]:
-    """What lets a keyboard reach and scroll a box."""
-    return {"role": "region", "aria_label": label, "tabindex": "0"}

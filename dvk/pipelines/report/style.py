@@ -88,6 +88,16 @@ svg text { fill: var(--soft); }
 .mark.failed { fill: none; stroke: var(--wrong); stroke-width: 1.5; }
 .mark.untimed { fill: var(--paper); stroke: var(--quiet); stroke-width: 1.25; }
 
+.curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 28rem), 1fr)); gap: 1rem 2rem; }
+.curves svg { min-width: 0; }
+.curves h3 { margin-top: 1rem; }
+.series .line { fill: none; stroke: var(--line); stroke-width: 1.75; stroke-linejoin: round; }
+.series .faint { fill: none; stroke: var(--line); stroke-width: 1; opacity: .3; }
+.series circle { fill: var(--line); }
+svg text.name { fill: var(--line); }
+.c0 { --line: var(--accent); } .c1 { --line: var(--wrong); } .c2 { --line: var(--s); } .c3 { --line: var(--d); }
+.c4 { --line: var(--n); } .c5 { --line: var(--quiet); }
+
 .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 1.5rem;
   margin-inline: calc((min(64rem, 100vw - 2.5rem) - min(88rem, 100vw - 2.5rem)) / 2); }
 .pair.one { grid-template-columns: minmax(0, 1fr); margin-inline: 0; }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from dvk.errors import UsageError
 from dvk.learn.examples import Example
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
 from dvk.learn.rows import Store
+from dvk.pipelines.metrics import FILE, Metrics, rewind
 from dvk.pipelines.sft.tokens import Rendering
 from dvk.runs import RunFolder
 from dvk.team import Team
@@ -95,7 +97,9 @@ def fit(
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
     held_packs = [from_store(held, part, capacity) for part in dealt(held_groups, 0, 1, settings.micro_packs)]
-    tokens_before = sum(row.get("tokens", 0) for row in run.read("metrics.jsonl") if row["step"] <= learner.step_number)
+    if kept is not None:
+        rewind(run, learner.step_number, None)
+    tokens_before = sum(row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number)
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
     last: Path | None = kept
@@ -105,7 +109,8 @@ def fit(
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
         return [from_store(train, part, capacity) for part in dealt(chosen, team.rank, team.size, settings.micro_packs)]
 
-    with progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
+    metrics = Metrics(run, learner.step_number + 1)
+    with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
         next_packs = ahead.submit(packs_of, learner.step_number)
         shown = bar.add_task("fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0)
         pending: list[dict[str, Any]] = []
@@ -123,20 +128,21 @@ def fit(
             if step % config.fit.save_every == 0 or ending:
                 if held_packs:
                     figures["held_out_loss"] = learner.evaluate(held_packs)
+                last = save(run, backbone, learner, step, team)
                 if chief:
-                    last = save(run, backbone, learner, step)
                     pending[-1].update(rounded(figures))
                     if quality is not None:
                         quality.begin(step, last)
             if chief and quality is not None:
-                write_metrics(run, quality.ready(wait=False))
+                metrics.write(quality.ready(wait=False))
             if chief and (len(pending) >= config.fit.log_every or ending or step % config.fit.save_every == 0):
-                write_metrics(run, pending)
+                metrics.write(pending)
                 pending = []
     seconds = time.monotonic() - spent
     if chief and quality is not None:
         rows = quality.ready(wait=True)
-        write_metrics(run, rows)
+        with metrics:
+            metrics.write(rows)
         figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
     return {
         "steps": num_steps, "epochs": config.fit.epochs, "rows": len(train), "held_out_rows": len(held),
@@ -246,41 +252,25 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(run: RunFolder, backbone: Trainable, learner: Any, step: int) -> Path:
+def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: Team) -> Path:
     """Weights, tokenizer and learner; the folder appears whole. The learner's state is kept of the last one only."""
-    from dvk.learn.learner import STATE
+    from dvk.learn.learner import STATE, forget
 
     final = run.path / "checkpoints" / f"step_{step:06d}"
     aside = final.with_name(f".{final.name}")
-    if aside.exists():
-        import shutil
-
-        shutil.rmtree(aside)
-    final.parent.mkdir(exist_ok=True)
-    backbone.save(aside)
+    if team.chief:
+        shutil.rmtree(aside, ignore_errors=True)
+        final.parent.mkdir(exist_ok=True)
+        backbone.save(aside)
+    team.wait()
     learner.save(aside)
-    aside.rename(final)
-    for older in final.parent.glob(f"step_*/{STATE}"):
-        if older.parent != final:
-            older.unlink()
+    team.wait()
+    if team.chief:
+        aside.rename(final)
+        for older in final.parent.glob(f"step_*/{STATE}"):
+            if older.parent != final:
+                forget(older.parent)
     return final
-
-
-def write_metrics(run: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
-    """To metrics.jsonl, and to TensorBoard where it is installed."""
-    if not rows:
-        return
-    for row in rows:
-        run.append("metrics.jsonl", row)
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return
-    with SummaryWriter(str(run.path / "tensorboard")) as writer:
-        for row in rows:
-            for name, value in row.items():
-                if name != "step" and isinstance(value, (int, float)):
-                    writer.add_scalar(name, value, row["step"])
 
 
 def rounded(figures: dict[str, Any]) -> dict[str, Any]:

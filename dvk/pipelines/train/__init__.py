@@ -26,8 +26,10 @@ from dvk.harness.court import Contract
 from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, rows
 from dvk.learn.reinforce import update
+from dvk.pipelines.metrics import FILE, Metrics
+from dvk.pipelines.train import page
 from dvk.pipelines.train.draw import Draw
-from dvk.pipelines.train.figures import Guards, played, summed
+from dvk.pipelines.train.figures import Guards, churned, played, summed
 from dvk.pipelines.train.live import Live
 from dvk.pipelines.train.state import State
 from dvk.pipelines.train.validate import validate
@@ -45,6 +47,7 @@ class Request:
     start: str = "nano"
     steps: int = 100
     tasks: Path | None = None
+    validation: Path | None = None
     library: Path | None = None
     backend: str = "auto"
     device: str | None = None
@@ -69,13 +72,18 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
         state = State.restore(run, request.start, request.library, request.steps, config, team)
-        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, team,
-                    num_steps=request.steps, memory=state.memory)
+        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation,
+                    team=team, num_steps=request.steps, memory=state.memory)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
         contract: Contract = "auto" if device == "cuda" else "module"
-        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract,
-                                     gpu=team.local if team.size > 1 else None)
-        with state, Live(request.steps, quiet=request.quiet or not team.chief) as live, docket as judging, draw:
+        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
+        metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
+        validates = config.train.validate_every
+        with state, metrics, live, docket as judging, draw:
+            if validates and team.told(not run.read(FILE)):
+                row = {"step": 0, **validate(run, 0, draw, state, config, judging)}
+                metrics.write([row])
+                live.step(row)
             while state.step < request.steps:
                 step, clock = state.step, Clock()
                 subjects = draw.step(step)
@@ -97,18 +105,24 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
                 state.library.record_all(event for one in assigned for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
-                    figures["groomed"] = float(len(groom(state.library, config.library, step)))
-                row = {"step": step + 1, **played([one.episode for one in assigned]), **figures, **summed(one.left_out for one in assigned),
-                       "skills": float(len(state.library)), **clock.laps}
-                state.save(config.train.keep_every, draw.memory())
-                if config.train.validate_every and state.step % config.train.validate_every == 0:
-                    row |= validate(draw, state, config, judging)
-                run.append("metrics.jsonl", row)
+                    figures |= churned(groom(state.library, config.library, step))
+                clock.lap("library")
+                if validates and ((step + 1) % validates == 0 or step + 1 == request.steps):
+                    figures |= validate(run, step + 1, draw, state, config, judging)
+                    clock.lap("validate")
+                state.write(draw.memory())
+                clock.lap("save")
+                row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
+                       **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps}
+                state.keep(row, config.train.keep_every)
+                metrics.write([row])
                 live.step(row)
+                page.write(run)
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
-                       "skills": len(state.library)}
+                       "skills": len(state.library), "processes": team.size}
         run.append("summary.jsonl", summary)
+        page.write(run)
         run.finish("done")
     return summary
 

@@ -42,16 +42,18 @@ class Draw:
         device: where they run.
         home: a folder for the text of generated tasks.
         folder: task files to draw from instead.
+        validation: task files to validate on; None: generated ones.
         team: who prepare them together; all draw the same ones.
         num_steps: of the run: nothing is prepared for a step after the last.
         memory: what `memory` gave after the last step.
 
     Raises:
-        UsageError: the folder holds no task that can be captured.
+        UsageError: a folder holds no task that can be captured.
     """
 
-    def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None, team: Team | None = None,
-                 *, num_steps: int | None = None, memory: Mapping[str, Any] | None = None):
+    def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None,
+                 validation: Path | None = None, *, team: Team | None = None, num_steps: int | None = None,
+                 memory: Mapping[str, Any] | None = None):
         self.config, self.backend, self.device, self.home = config, backend, device, home
         self.team, self.num_steps = team or Team(), num_steps
         self.earlier = Pool(config.trials.pool)
@@ -61,8 +63,10 @@ class Draw:
         self._degenerate: set[str] = set()
         self._ahead: tuple[int, _Stream, Future[list[Subject | None]]] | None = None
         self._beside, self._lane = ThreadPoolExecutor(1), Lane(of_cpu())
-        self._validation: list[Subject] | None = None
         self.pool = self._read(folder) if folder is not None else None
+        self._validation: list[Subject] | None = None
+        if validation is not None:
+            self._validation = self.pool if validation == folder else self._read(validation)
         if memory:
             self._cursor, self._dull, self._degenerate = memory["cursor"], dict(memory["dull"]), set(memory["degenerate"])
             self.earlier.restore(memory["earlier"])
@@ -94,9 +98,10 @@ class Draw:
         return found
 
     def validation(self) -> list[Subject]:
-        """Tasks whose compositions are never trained on; those frozen for the final measurement are not among them."""
+        """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
+        among them."""
         if self._validation is None:
-            seed = int(content_hash(str(self.config.seed), "validation"), 16) % 2**48
+            seed = int(content_hash("validation"), 16) % 2**48  # not the run's: runs are compared on the same tasks
             self._validation = self._first(_Stream("heldout", seed, self.device), self.config.train.validation_tasks)
         return self._validation
 

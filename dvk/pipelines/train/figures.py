@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 
 from dvk.config import Training
 from dvk.errors import DvkError
+from dvk.learn import credit
 from dvk.records import Episode, Status, Turn
+from dvk.skills.grooming import Change
 
 THRESHOLDS = (1.0, 1.2, 1.5)
 
 
-def played(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Rewards by role and turn, shares of answers right, fast and unread, conversations played."""
+Worths = Mapping[str, Mapping[int, "float | None"]]
+"""Task id → sample of its summary → what its skills were worth when they were tried; None: not tried."""
+
+
+def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -> dict[str, float]:
+    """Rewards by role and turn, shares of answers right, fast and unread, candidates judged.
+
+    Args:
+        episodes: with rewards on their turns.
+        worths: see `Worths`.
+    """
     rewards: dict[str, list[float]] = defaultdict(list)
     found: Counter[str] = Counter()
+    judged: dict[tuple[str, str], bool] = {}
     for episode in episodes:
         for trace in episode.traces:
             for number, turn in enumerate(trace.turns):
@@ -29,6 +42,10 @@ def played(episodes: Sequence[Episode]) -> dict[str, float]:
                     found["right"] += _right(turn)
                     for threshold in THRESHOLDS:
                         found[f"fast_{threshold:g}"] += _speed(turn) > threshold
+                if turn.verdict is not None and turn.candidate is not None:
+                    judged.setdefault((episode.task.id, turn.candidate.id), turn.verdict.cached)
+        for name, value in _of_roles(episode, worths.get(episode.task.id, {})):
+            rewards[name].append(value)
     answers = max(1, found["answers_policy"])
     shares = {name: found[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))}
     unread = {f"unread_{role}": found[f"unread_{role}"] / found[f"answers_{role}"]
@@ -38,7 +55,24 @@ def played(episodes: Sequence[Episode]) -> dict[str, float]:
     return {
         **{name: fmean(values) for name, values in sorted(rewards.items())}, **shares, **unread,
         "best_speedup": math.exp(fmean(logs)) if logs else 0.0, "tasks": float(len(episodes)), "answers": float(found["answers_policy"]),
+        "judged": float(len(judged)), "judged_anew": float(sum(not cached for cached in judged.values())),
     }
+
+
+def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[tuple[str, float]]:
+    """What was played with each selection, and without skills, came to; what each summary earned, as credit is given for it."""
+    schemes: dict[int | None, list[list[float]]] = defaultdict(list)
+    for trace in episode.traces:
+        rewards = [turn.reward for turn in trace.turns if turn.reward is not None]
+        if trace.role == "policy" and rewards:
+            schemes[trace.scheme].append(rewards)
+        elif trace.role == "summary" and trace.turns and trace.turns[-1].finish != "error":
+            unread = trace.turns[-1].malformed is not None
+            value = (trace.turns[-1].reward or 0.0) if unread else worths.get(trace.rollout, 0.0)
+            if value is not None:
+                yield "reward_summary", value
+    for scheme, rollouts in schemes.items():
+        yield "reward_null" if scheme is None else "reward_selection", credit.worth(rollouts)
 
 
 def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
@@ -47,6 +81,12 @@ def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
     for part in parts:
         total.update(part)
     return {f"left_out_{name}": float(count) for name, count in sorted(total.items())}
+
+
+def churned(changes: Iterable[Change]) -> dict[str, float]:
+    """What a grooming did: skills retired, merged and changed."""
+    done = Counter(change.kind for change in changes)
+    return {name: float(done[name]) for name in ("retired", "merged", "changed")}
 
 
 class Guards:

@@ -1,6 +1,7 @@
 """What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
 
-    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json; written aside, then renamed
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json (what else the next step depends on),
+                                row.json (the step's line of metrics.jsonl); written aside, then renamed
 
 Of several processes every one has a copy of the library of its own, to which all do the same; the chief's is the run's.
 """
@@ -10,13 +11,17 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.learn.learner import STATE, Learner
+from dvk.learn.learner import STATE, Learner, forget
+from dvk.pipelines.metrics import rewind
 from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
@@ -24,7 +29,8 @@ from dvk.team import Team
 
 LIBRARY = "skills.db"
 MEMORY = "memory.json"
-"""What else the next step depends on, see `Draw.memory`."""
+"""See `Draw.memory`."""
+ROW = "row.json"
 
 
 class State:
@@ -47,7 +53,7 @@ class State:
     def restore(
         cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config, team: Team | None = None
     ) -> State:
-        """The state after the last whole step; without one, the beginning.
+        """The state after the last whole step, metrics.jsonl included; without one, the beginning.
 
         Args:
             run: the run's folder.
@@ -76,48 +82,66 @@ class State:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
         memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
+        rewind(run, step, json.loads((kept / ROW).read_bytes()) if kept is not None else None)
         return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
-    def save(self, keep_every: int, memory: dict[str, Any]) -> Path:
-        """Count a step and keep what it left.
+    def write(self, memory: dict[str, Any]) -> None:
+        """Write aside what the step at hand has left; `keep` makes it count.
 
         Args:
-            keep_every: checkpoints that stay.
             memory: what else the next step depends on, as JSON.
 
         Raises:
             DvkError: the processes' libraries differ.
         """
-        self.step, self.memory = self.step + 1, memory
-        final = self.run.path / "checkpoints" / f"step_{self.step:06d}"
         self._agreed()
+        self.memory = memory
         if self.team.chief:
-            self._write(final, keep_every)
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.parent.mkdir(exist_ok=True)
+            self.backbone.save(self._aside)
         self.team.wait()
-        return final
+        self.learner.save(self._aside)
+        if self.team.chief:
+            copy_library(self.library.path, self._aside / LIBRARY)
+            (self._aside / MEMORY).write_text(json.dumps(self.memory))
+        self.team.wait()
+
+    def keep(self, row: Mapping[str, Any], every: int) -> None:
+        """The step that `write` has written is made: from here on a killed run goes on after it.
+
+        Args:
+            row: the step's figures, kept with it so that a kill cannot part the two.
+            every: older checkpoints of so many steps stay, for their weights.
+        """
+        if self.team.chief:
+            (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
+            final = self._aside.with_name(f"step_{self.step + 1:06d}")
+            self._aside.rename(final)
+            thin_out(final, every)
+        self.step += 1
+        self.team.wait()
+
+    @property
+    def _aside(self) -> Path:
+        return self.run.path / "checkpoints" / f".step_{self.step + 1:06d}"
 
     def _agreed(self) -> None:
         names = self.team.gather([self.library.names()])
         if any(other != names[0] for other in names):
-            problem = f"after step {self.step} the processes' skill libraries differ"
+            problem = f"after step {self.step + 1} the processes' skill libraries differ"
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
 
-    def _write(self, final: Path, keep_every: int) -> None:
-        aside = final.with_name(f".{final.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        final.parent.mkdir(exist_ok=True)
-        self.backbone.save(aside)
-        self.learner.save(aside)
-        copy_library(self.library.path, aside / LIBRARY)
-        (aside / MEMORY).write_text(json.dumps(self.memory))
-        aside.rename(final)
-        for older in final.parent.glob("step_*"):
-            if older == final:
-                continue
-            if int(older.name.removeprefix("step_")) % keep_every:
-                shutil.rmtree(older)
-            else:
-                (older / STATE).unlink(missing_ok=True)
+
+def thin_out(last: Path, keep_every: int) -> None:
+    """Of the checkpoints before the last keep every so manieth, as weights only."""
+    for older in last.parent.glob("step_*"):
+        if older == last:
+            continue
+        if int(older.name.removeprefix("step_")) % keep_every:
+            shutil.rmtree(older)
+        else:
+            forget(older)
 
 
 def newest(folder: Path) -> Path | None:

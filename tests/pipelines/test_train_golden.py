@@ -1,0 +1,88 @@
+"""A short training under recorded verdicts comes to what it came to before, and survives kills.
+
+The golden file is renewed by `python -m tests.pipelines.world --renew`, when a change is meant to change it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.pipelines.metrics import Metrics
+from dvk.pipelines.train.state import State
+from tests.benchmarks import kills
+from tests.pipelines import world
+
+FLOATS = {"rel": 2e-4, "abs": 2e-6}
+"""Other processors add in another order, and Adam divides by small numbers: without AVX this comes to 1e-5 of a figure."""
+
+
+def differences(found: Any, golden: Any, place: str = "") -> list[str]:
+    """Where two trees of JSON differ by more than floats may."""
+    if isinstance(golden, dict) and isinstance(found, dict):
+        missing = [f"{place}.{key} only in one" for key in sorted(set(found) ^ set(golden))]
+        return missing + [d for key in golden if key in found for d in differences(found[key], golden[key], f"{place}.{key}")]
+    if isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
+        return [d for n, (f, g) in enumerate(zip(found, golden)) for d in differences(f, g, f"{place}[{n}]")]
+    if isinstance(golden, float) and isinstance(found, (int, float)):
+        return [] if found == pytest.approx(golden, **FLOATS) else [f"{place}: {found} was {golden}"]
+    return [] if found == golden else [f"{place}: {found} was {golden}"]
+
+
+def test_differences_are_seen() -> None:
+    golden = {"rows": [{"loss": 1.0, "n": 2}], "said": ["a"]}
+    assert differences({"rows": [{"loss": 1.00001, "n": 2}], "said": ["a"]}, golden) == []
+    assert len(differences({"rows": [{"loss": 1.01, "m": 2}], "said": ["b"]}, golden)) == 4
+    assert differences({"rows": [], "said": ["a"]}, golden) == [".rows: [] was [{'loss': 1.0, 'n': 2}]"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """An undisturbed training: its folder, and what it came to."""
+    home = tmp_path_factory.mktemp("whole")
+    return home / "run", json.loads(json.dumps(world.trajectory(home)))
+
+
+@pytest.mark.slow
+def test_the_trajectory_is_the_golden_one(whole: tuple[Path, dict[str, Any]]) -> None:
+    golden = json.loads(world.TRAJECTORY.read_text())
+    assert differences(whole[1], golden) == []
+    rows = golden["rows"]
+    assert [row["step"] for row in rows] == list(range(world.STEPS + 1))
+    assert any(row.get("admitted") for row in rows), "the golden run is to go through admission, too"
+    assert all(row["unread_selection"] < 1 and row["rows"] > 0 for row in rows[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("owner", "name", "call"), [(Metrics, "write", 3), (State, "keep", 2), (State, "write", 1), (Metrics, "write", 1)],
+                         ids=["between checkpoint and row", "before the checkpoint counts", "in the first step", "before the first step"])
+def test_whenever_it_is_interrupted_it_goes_on_alike(
+    owner: Any, name: str, call: int, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    going, calls = getattr(owner, name), 0
+
+    def stops(self: Any, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Interrupted
+        return going(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stops)
+        with pytest.raises(Interrupted):
+            world.run(tmp_path, tmp_path / "run")
+    assert world.trajectory(tmp_path) == whole[1], "to the last bit"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_three_kills_cost_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = kills.trial(tmp_path, count=3, seed=1)
+    assert told["ok"] and told["kills"] == 3, f"{told}\n{capsys.readouterr().out}"
