@@ -22,7 +22,7 @@ from dvk.harness.libraries import withdraw
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.harness.sampling import Seen
-from dvk.harness.unplug import Traps, What, unplugged
+from dvk.harness.unplug import Span, Traps, What, unplugged
 from dvk.records import Status
 
 MOSTLY = 0.5
@@ -48,6 +48,7 @@ class Own:
     def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], *, traps: bool, sampled: bool):
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
         self._traps, self._sampled = traps, sampled
+        self._taken: frozenset[Span] = frozenset()
         self._seen: Seen | None = None
         """Where it was in calls that were not timed."""
         self.coverage: float | None = None
@@ -75,7 +76,7 @@ class Own:
         except (Failed, Gone) as error:
             raise _refused(error) from None
         if self._traps:
-            withdraw(self._peer.pid, self._home)
+            self._withdraw()
             with self._without("operators", "replays", "loading"):
                 self._bare(native)
         if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
@@ -94,7 +95,7 @@ class Own:
         Raises:
             Failed, Interfered: see `prove`.
         """
-        withdraw(self._peer.pid, self._home)
+        self._withdraw()
         with self._without("operators"):
             self._bare(native)
 
@@ -106,13 +107,16 @@ class Own:
             Failed, Interfered: see `prove`.
         """
         seen = Seen(self._peer.pid, self._home) if self._sampled else None
-        withdraw(self._peer.pid, self._home)  # what it has loaded since
+        self._withdraw()  # what it has loaded since
         with self._without("operators", "loading", stage="time"):
             yield seen
         if seen is not None:
             if seen.count < ENOUGH_SEEN // 2 and self._seen is not None:
                 seen.add(self._seen)
             self._at_work(seen, "time")
+
+    def _withdraw(self) -> None:
+        self._taken = withdraw(self._peer.pid, self._home, self._taken)
 
     @contextmanager
     def _without(self, *what: What, stage: str = "check") -> Iterator[None]:

@@ -34,7 +34,7 @@ from dvk.harness.operators import forbidden
 from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
-from dvk.harness.plans.replay import Replay
+from dvk.harness.plans.replay import OutOfBounds, Replay
 from dvk.harness.runner import Answer, Runner, failure, outside, serve_orders, settle
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
@@ -63,6 +63,8 @@ class Player(Runner):
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
         self._candidate: Captured | None = None
         self._reference: Callable[[], Any] | None = None
+        self._damaged = False
+        """A kernel wrote where nobody knows what lay."""
 
     def do_build(self, order: Answer) -> Answer:
         """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
@@ -108,8 +110,13 @@ class Player(Runner):
         for name, value in replay.state().items():
             if name in self.initial:
                 value.copy_(self.initial[name])
-        with forbidden("cuda") if order.get("bare") else nullcontext():
-            tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
+        bare = bool(order.get("bare"))
+        with forbidden("cuda") if bare else nullcontext():
+            try:
+                tensors = replay.run(self.board.tensors if self.board else [], poison=POISON, guard=not bare)
+            except OutOfBounds:
+                self._damaged = True
+                raise
         torch.cuda.synchronize()
         leaves, text = describe(replay.result(tensors))
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -156,7 +163,9 @@ class Player(Runner):
                 raise Gone from None
 
     def whole(self) -> bool:
-        """The GPU's context still works."""
+        """The GPU's context still works, and its memory is what it was."""
+        if self._damaged:
+            return False
         try:
             torch.cuda.synchronize()
         except RuntimeError:
