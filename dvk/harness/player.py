@@ -21,7 +21,6 @@ import random
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -30,7 +29,6 @@ from dvk.harness import slots
 from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
 from dvk.harness.link import Gone, Link
-from dvk.harness.operators import forbidden
 from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
@@ -92,7 +90,8 @@ class Player(Runner):
             self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
         except PlanError as error:
             raise CandidateError("compile", f"its launch plan cannot be replayed: {error}", "launch_error") from None
-        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled}
+        operators = {name for replay in self.replays.values() for name in replay.operators}
+        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled, "operators": sorted(operators)}
 
     def do_weights(self, order: Answer) -> Answer:
         """The reference's are the plan's, too: they were recorded by name."""
@@ -105,18 +104,16 @@ class Player(Runner):
         return super().do_inputs(order)
 
     def do_call(self, order: Answer) -> Answer:
-        """One run of the plan, node by node; fresh memory is poisoned. `bare`: its operators may compute nothing."""
+        """One run of the plan, node by node; fresh memory is poisoned."""
         replay = self.replays[self.variant]
         for name, value in replay.state().items():
             if name in self.initial:
                 value.copy_(self.initial[name])
-        bare = bool(order.get("bare"))
-        with forbidden("cuda") if bare else nullcontext():
-            try:
-                tensors = replay.run(self.board.tensors if self.board else [], poison=POISON, guard=not bare)
-            except OutOfBounds:
-                self._damaged = True
-                raise
+        try:
+            tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
+        except OutOfBounds:
+            self._damaged = True
+            raise
         torch.cuda.synchronize()
         leaves, text = describe(replay.result(tensors))
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -137,13 +137,13 @@ class Replay:
 
     # ------------------------------------------------------------------ calls
 
-    def run(self, inputs: Sequence[torch.Tensor], poison: float | None = None, guard: bool = True) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[torch.Tensor], poison: float | None = None) -> list[torch.Tensor]:
         """One call, node by node, on the current stream.
 
         Args:
             inputs: the call's tensors in order.
-            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true).
-            guard: look whether something is written beside it, too, for which operators compute.
+            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true), and look whether
+                something is written beside it.
 
         Returns:
             The tensors of the result in order.
@@ -151,7 +151,7 @@ class Replay:
         Raises:
             PlanError: an input is not what was recorded; PlanMismatch: an operator's result is not; OutOfBounds: see there.
         """
-        values, guarded = self._values(inputs), Guarded(GUARDED_BYTES if guard else 0)
+        values, guarded = self._values(inputs), Guarded(GUARDED_BYTES)
 
         def poisoned(tensor: torch.Tensor) -> torch.Tensor:
             tensor = guarded.twin(tensor)
