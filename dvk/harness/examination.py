@@ -131,7 +131,7 @@ class Examination:
         self.contract = "module" if plan is None else "plan"
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
-            self.own = Own(self.bench, self.peer, self.home, self._bare, traps=plan is None, sampled=sampled)
+            self.own = Own(self.bench, self.peer, self.home, self._bare, sampled)
         try:
             self.say("queue")
             with self.lane(False):
@@ -143,14 +143,17 @@ class Examination:
                 elif plan is None:
                     self.bench.introduce(self.peer, source)
                 else:
-                    self.compiled = self.peer.ask("plan", plan=plan).get("compiled", {})
+                    loaded = self.peer.ask("plan", plan=plan)
+                    self.compiled = loaded.get("compiled", {})
+                    if self.own is not None:
+                        self.own.planned(loaded.get("operators", ()))
                 stage = "check"
                 if self.own is not None and deprived:
                     self.own.first_call(native := self.cases.fresh(0))
                     self.checked.append(native)
                 else:
                     self._check_all(keys[:1] if one_case else keys, began, untimed)
-                    if self.own is not None:
+                    if self.own is not None and plan is None:
                         self.own.prove(self.checked, self.cases.fresh(0), self.follows)
             if not arms or untimed:
                 found = self._profiled() if profile else {}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
 from functools import cache
 
 from dvk.harness import elf, installed, memory
@@ -32,31 +33,31 @@ LEAST_VARIED = 32
 """Different values among the bytes of such a page."""
 
 
-def withdraw(pid: int, home: str) -> list[str]:
+def withdraw(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[Span]:
     """Put traps over the code of all libraries of kernels that process `pid`, which is in none of them now, has mapped. For good.
 
     Args:
         pid: the process.
         home: its private folder: what lies there, or in no file, is its own.
+        already: of an earlier time, and left alone.
 
     Returns:
-        Their files; none where this cannot be done or there is no such process.
+        Where their code is; nothing where this cannot be done or there is no such process.
     """
     trap = TRAP.get(platform.machine())
     if trap is None:
-        return []
+        return frozenset()
     try:
-        spans = executable(pid)
+        spans = [span for span in executable(pid) if span not in already]
         taken = _libraries(spans, home)
         with open(f"/proc/{pid}/mem", "r+b", buffering=0) as held:
-            copies = {span for span in spans if _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
-            for span in spans:
-                if span.path in taken or span in copies:
-                    for start in range(0, span.size, CHUNK):
-                        os.pwrite(held.fileno(), trap * (min(CHUNK, span.size - start) // len(trap)), span.start + start)
+            found = {span for span in spans if span.path in taken or _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
+            for span in found:
+                for start in range(0, span.size, CHUNK):
+                    os.pwrite(held.fileno(), trap * (min(CHUNK, span.size - start) // len(trap)), span.start + start)
     except OSError:
-        return []
-    return sorted(taken | {span.path for span in copies})
+        return frozenset()
+    return frozenset(found) | frozenset(already)
 
 
 def _libraries(spans: list[Span], home: str) -> set[str]:

@@ -6,6 +6,8 @@ Python of its own lifts it, at the native shape and in every timed call, so that
 gains nothing. Libraries of GPU kernels (`libraries`): from outside, at the native shape and from then on, and no call that is warm
 loads another. On a CPU, where any library may hold a BLAS: where its threads stand (`sampling`) in both.
 
+A launch plan has no host code: its operators are in it by name.
+
 A CUDA graph runs kernels without a call into whose library they are, so replays are trapped in the proof, too. Who ends there, as
 one who captures kernels of his own does, is heard a second time in a fresh process: nothing may be captured while it is loaded,
 and after that it never has operators or libraries. What it captures then is its own, and that process is timed.
@@ -13,16 +15,17 @@ and after that it never has operators or libraries. What it captures then is its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dvk.harness.bench import ENOUGH_SEEN, Bench
 from dvk.harness.case import Case
 from dvk.harness.libraries import withdraw
 from dvk.harness.link import Gone
+from dvk.harness.operators import ALLOWED
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.harness.sampling import Seen
-from dvk.harness.unplug import Traps, What, unplugged
+from dvk.harness.unplug import Span, Traps, What, unplugged
 from dvk.records import Status
 
 MOSTLY = 0.5
@@ -34,10 +37,9 @@ class Own:
 
     Args:
         bench: lends inputs and weights.
-        peer: its process, or the player.
+        peer: its process, or the player of its plan.
         home: its private folder.
         bare: makes one call of a case without operators and checks it; raises `Failed`.
-        traps: its own host code runs there: take operators and libraries out from outside.
         sampled: look where its threads stand.
 
     Attributes:
@@ -45,13 +47,27 @@ class Own:
         ended: its process ended where PyTorch's operators, libraries and graphs had been.
     """
 
-    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], *, traps: bool, sampled: bool):
+    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool):
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
-        self._traps, self._sampled = traps, sampled
+        self._sampled = sampled
+        self._taken: frozenset[Span] = frozenset()
         self._seen: Seen | None = None
         """Where it was in calls that were not timed."""
         self.coverage: float | None = None
         self.ended = False
+
+    def planned(self, operators: Iterable[str]) -> None:
+        """A launch plan that trusted code replays is known by what is in it.
+
+        Args:
+            operators: PyTorch's that a call runs, as `aten.NAME.OVERLOAD`.
+
+        Raises:
+            Failed: one of them computes.
+        """
+        computing = [name for name in operators if name.split(".")[1] not in ALLOWED]
+        if computing:
+            raise _refused(Failed(Status.REJECTED, None, f"{computing[0]} is called"))
 
     def prove(self, checked: Sequence[Case], native: Case, follows: bool) -> None:
         """Without what is not its own it must still answer, and rightly, at every shape that was compared.
@@ -74,10 +90,9 @@ class Own:
                 self._bare(case)
         except (Failed, Gone) as error:
             raise _refused(error) from None
-        if self._traps:
-            withdraw(self._peer.pid, self._home)
-            with self._without("operators", "replays", "loading"):
-                self._bare(native)
+        self._withdraw()
+        with self._without("operators", "replays", "loading"):
+            self._bare(native)
         if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
             self._seen = self._bench.seen(self._peer, self._home)
             self._at_work(self._seen, "check")
@@ -94,7 +109,7 @@ class Own:
         Raises:
             Failed, Interfered: see `prove`.
         """
-        withdraw(self._peer.pid, self._home)
+        self._withdraw()
         with self._without("operators"):
             self._bare(native)
 
@@ -106,13 +121,16 @@ class Own:
             Failed, Interfered: see `prove`.
         """
         seen = Seen(self._peer.pid, self._home) if self._sampled else None
-        withdraw(self._peer.pid, self._home)  # what it has loaded since
+        self._withdraw()  # what it has loaded since
         with self._without("operators", "loading", stage="time"):
             yield seen
         if seen is not None:
             if seen.count < ENOUGH_SEEN // 2 and self._seen is not None:
                 seen.add(self._seen)
             self._at_work(seen, "time")
+
+    def _withdraw(self) -> None:
+        self._taken = withdraw(self._peer.pid, self._home, self._taken)
 
     @contextmanager
     def _without(self, *what: What, stage: str = "check") -> Iterator[None]:

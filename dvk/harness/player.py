@@ -21,7 +21,6 @@ import random
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -30,11 +29,10 @@ from dvk.harness import slots
 from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
 from dvk.harness.link import Gone, Link
-from dvk.harness.operators import forbidden
 from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
-from dvk.harness.plans.replay import Replay
+from dvk.harness.plans.replay import OutOfBounds, Replay
 from dvk.harness.runner import Answer, Runner, failure, outside, serve_orders, settle
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError
@@ -63,6 +61,8 @@ class Player(Runner):
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
         self._candidate: Captured | None = None
         self._reference: Callable[[], Any] | None = None
+        self._damaged = False
+        """A kernel wrote where nobody knows what lay."""
 
     def do_build(self, order: Answer) -> Answer:
         """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
@@ -90,7 +90,8 @@ class Player(Runner):
             self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
         except PlanError as error:
             raise CandidateError("compile", f"its launch plan cannot be replayed: {error}", "launch_error") from None
-        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled}
+        operators = {name for replay in self.replays.values() for name in replay.operators}
+        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled, "operators": sorted(operators)}
 
     def do_weights(self, order: Answer) -> Answer:
         """The reference's are the plan's, too: they were recorded by name."""
@@ -103,13 +104,16 @@ class Player(Runner):
         return super().do_inputs(order)
 
     def do_call(self, order: Answer) -> Answer:
-        """One run of the plan, node by node; fresh memory is poisoned. `bare`: its operators may compute nothing."""
+        """One run of the plan, node by node; fresh memory is poisoned."""
         replay = self.replays[self.variant]
         for name, value in replay.state().items():
             if name in self.initial:
                 value.copy_(self.initial[name])
-        with forbidden("cuda") if order.get("bare") else nullcontext():
+        try:
             tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
+        except OutOfBounds:
+            self._damaged = True
+            raise
         torch.cuda.synchronize()
         leaves, text = describe(replay.result(tensors))
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -156,7 +160,9 @@ class Player(Runner):
                 raise Gone from None
 
     def whole(self) -> bool:
-        """The GPU's context still works."""
+        """The GPU's context still works, and its memory is what it was."""
+        if self._damaged:
+            return False
         try:
             torch.cuda.synchronize()
         except RuntimeError:

@@ -162,4 +162,4 @@ def _doors(path: str, what: What) -> tuple[int, ...]:
         return ()
 
 
-__all__ = ["Traps", "What", "entries", "executable", "unplugged"]
+__all__ = ["Span", "Traps", "What", "entries", "executable", "unplugged"]

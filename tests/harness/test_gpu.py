@@ -41,6 +41,51 @@ def test_a_broken_context_ends_one_candidate_only(quick):
     assert [v.status.value for v in verdicts] == ["ok", "launch_error", "ok"], [v.error for v in verdicts]
 
 
+@pytest.mark.parametrize("contract", ["module", "plan"])
+def test_a_write_beside_an_input_is_a_verdict(quick, contract):
+    good = candidate("good/triton_affine")
+    behind = good.source.replace("mask=mask)\n\n", "mask=mask)\n    tl.store(x + n + tl.arange(0, 4), 1.0)\n\n")
+    assert behind != good.source
+    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (behind, good.source)], config=quick,
+                     contract=contract)  # fmt: skip
+    assert [v.status.value for v in verdicts] == ["launch_error", "ok"], [v.error for v in verdicts]
+    assert "outside its tensors" in (verdicts[0].error or "")
+
+
+def test_a_write_beside_an_output_is_a_verdict_where_launches_are_replayed(quick):
+    good = candidate("good/triton_affine")
+    unmasked = good.source.replace("* 2 + 1, mask=mask)", "* 2 + 1)")
+    assert unmasked != good.source
+    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (unmasked, good.source)], config=quick,
+                     contract="plan")  # fmt: skip
+    assert [v.status.value for v in verdicts] == ["launch_error", "ok"], [v.error for v in verdicts]
+    assert "outside its tensors" in (verdicts[0].error or "")
+
+
+DECOY = """
+        y = torch.relu(x) * 2 + 1
+        affine[(1,)](x, y, 1, BLOCK=4096)
+        return y
+"""
+
+
+@pytest.mark.parametrize("contract", ["module", "plan"])
+def test_operators_are_refused_under_require_kernels(quick, contract):
+    good = candidate("good/triton_affine")
+    decoy = good.source[: good.source.index("        y = torch.empty_like")] + DECOY[1:]
+    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (decoy, good.source)], config=quick,
+                     contract=contract, require_kernels=True)  # fmt: skip
+    assert [v.status.value for v in verdicts] == ["rejected", "ok"], [v.error for v in verdicts]
+    assert "without PyTorch's operators" in (verdicts[0].error or "")
+
+
+@pytest.mark.parametrize("contract", ["module", "plan"])
+def test_views_are_compared_as_they_are(quick, contract):
+    task = tasks.load(str(FILES / "expanded.py"), device="cuda")
+    (verdict,) = judge(task, [candidate("good/triton_expanded")], config=quick, contract=contract)
+    assert verdict.status is Status.OK and verdict.contract == contract, verdict.error
+
+
 def test_compiler_errors_are_named(quick):
     (verdict,) = judge(gpu_task("affine"), [candidate("bad/triton_does_not_compile")], config=quick)
     assert verdict.status is Status.COMPILE_ERROR and "no_such_function" in (verdict.error or "")

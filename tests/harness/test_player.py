@@ -15,6 +15,8 @@ from dvk.harness.link import Link
 from dvk.harness.plans.captured import Captured
 from dvk.harness.runner import serve_orders
 from tests.harness.conftest import task
+from tests.harness.plans.recording import HEADER, MODULE
+from tests.harness.plans.test_replay import replay
 
 
 class Lent:
@@ -120,9 +122,20 @@ def test_with_a_broken_context_it_says_so_and_ends(desk: Desk, monkeypatch: pyte
     assert not desk.thread.is_alive()
 
 
+def test_after_a_write_beside_a_tensor_nobody_knows_what_it_hit(desk: Desk) -> None:
+    desk.build("native")
+    body = "        y = torch.empty_like(x)\n        y.as_strided((36,), (1,)).fill_(1)\n        return y\n"
+    made = replay(HEADER + MODULE + body, torch.zeros(4, 8))
+    made.load({"weight": torch.ones(64)})
+    desk.player.replays = {"native": made}
+    said = desk.ask("call", seed=1)
+    assert said["failed"]["status"] == "launch_error" and "outside its tensors" in said["failed"]["error"]
+    desk.thread.join(10)
+    assert not desk.thread.is_alive(), "another takes its place"
+
+
 def _raise(what: str) -> Any:
     def raises(*_: Any) -> None:
         raise RuntimeError(what)
 
     return raises
-
