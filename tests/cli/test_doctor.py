@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,11 @@ import pytest
 from dvk import machine
 from dvk.cli.doctor import report_lines
 from dvk.config import Config
+from tests.cli import warm
 
 
 def doctor(*args: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dvk", "doctor", *args],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "DVK_HOME": str(home), **env},
-    )
+    return warm.dvk("doctor", *args, cwd=warm.ROOT, env={"DVK_HOME": str(home), **env})
 
 
 @pytest.fixture(scope="module")
