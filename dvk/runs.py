@@ -73,8 +73,7 @@ class RunFolder:
             path = (_newest(command, name) if resume else None) or _fresh(command, name)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if not resume and not _empty(path):
-                raise RunFolderError(f"run folder is already used: `{path}`", "add --resume, or choose another --out")
+            cls.refuse_used(path, resume=resume)
             lock = _locked(path)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -101,6 +100,22 @@ class RunFolder:
             RunFolderError: it is damaged.
         """
         return cls(path, _read_manifest(path) or {}, -1, writes=False)
+
+    @staticmethod
+    def refuse_used(path: Path | None, *, resume: bool) -> None:
+        """What `open` asks first, for those who have seconds of work to do before they open it.
+
+        Raises:
+            RunFolderError: the folder is used and `resume` is off, or cannot be read.
+        """
+        if path is None:
+            return
+        try:
+            used = path.is_dir() and not resume and not _empty(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        if used:
+            raise RunFolderError(f"run folder is already used: `{path}`", "add --resume, or choose another --out")
 
     @property
     def finished(self) -> bool:

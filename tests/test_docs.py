@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from packaging.requirements import Requirement
 
 import dvk
 from dvk.cli import app
+from tests.cli import warm
 
 TOP = Path(__file__).resolve().parent.parent
 README = (TOP / "README.md").read_text(encoding="utf-8")
@@ -77,10 +75,8 @@ def test_the_skills_commands_in_readme_run(tmp_path: Path) -> None:
     """In README's order, in an empty folder, with a library of their own."""
     lines = [line for line in dvk_lines() if line.startswith("dvk skills")]
     assert len(lines) >= 8
-    env = {**os.environ, "DVK_HOME": str(tmp_path / "home"), "PYTHONPATH": str(TOP)}
     for line in lines:
-        command = [sys.executable, "-m", *shlex.split(line)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = warm.dvk(*shlex.split(line)[1:], cwd=tmp_path, exits=None, env={"DVK_HOME": str(tmp_path / "home")})
         assert done.returncode == 0 and done.stdout, f"{line}\n{done.stderr}"
 
 

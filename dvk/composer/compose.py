@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, cuda_launch, dropin, embedded, host, recipes
+from dvk.composer import cpp, dropin, host, recipes
 from dvk.composer.capture import Captured
 from dvk.composer.fuse import Group, Partition, partition
 from dvk.composer.kernel import Kernel, build
@@ -101,20 +101,20 @@ def write(task: Task, captured: Captured, composition: Composition, plan: Plan, 
     program = writer.program()
     texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
     shared = render.prelude(composition.ordered)
-    functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_plain, embedded.dvk_strided]
+    functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided"]
     if program.weights:
-        functions += [embedded.dvk_bind, embedded.dvk_bound]
+        functions += ["dvk_bind", "dvk_bound"]
     if program.derived:
-        functions.append(embedded.dvk_derived)
+        functions.append("dvk_derived")
     replay = "cuda_graph" in plan.recipes and task.device == "cuda"
     if replay:
-        functions.append(embedded.dvk_replay)
+        functions.append("dvk_replay")
     if backend == "cpp":
-        functions.append(embedded.dvk_compile)
+        functions.append("dvk_compile")
         header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])
         kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
     elif backend == "cuda":
-        functions += [cuda_launch.dvk_nvrtc, cuda_launch.dvk_cubin, cuda_launch.dvk_cuda_kernel, cuda_launch.dvk_cuda_load]
+        functions += ["dvk_nvrtc", "dvk_cubin", "dvk_cuda_kernel", "dvk_cuda_load"]
         modules = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
         header = "\n".join([*(f"import {name}" for name in modules), *TYPES, "", "import torch"])
         kernels, load = render.module(composition.ordered, chosen, texts)

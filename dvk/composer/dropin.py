@@ -11,30 +11,26 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import io
 import keyword
 import textwrap
 import tokenize
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
+from dvk.composer import carried
 from dvk.composer.capture import Captured
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
-_text = cache(inspect.getsource)
-"""It reads and tokenizes a whole module: of a thousand candidates a step, most of the time it takes to write them."""
 
-
-def write(task: Task, captured: Captured, program: Program, *, kernels: str, load: list[str], embedded: Sequence[Callable[..., object]],
+def write(task: Task, captured: Captured, program: Program, *, kernels: str, load: list[str], embedded: Sequence[str],
           title: str, header: str, graph_replay: bool) -> str:
     """The whole text of a drop-in.
 
     Args:
         kernels: module-level text that defines the kernels.
         load: lines that make the kernels callable; they may set `ready = False`.
-        embedded: functions of `embedded.py` whose source is copied in.
+        embedded: names of functions whose source is copied in (`carried`).
         header: imports the generated part needs.
         graph_replay: run the program through a captured CUDA graph.
     """
@@ -43,7 +39,7 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
     bound = ", ".join(held_name(n) for n in program.weights)
     unpack = [f"{bound}{',' if len(program.weights) == 1 else ''} = self._dvk_weights"] if program.weights else []
     run = "\n".join([*unpack, *program.lines, f"return {program.result}"])
-    sources = "\n\n\n".join(_text(f) for f in embedded)
+    sources = carried.text(embedded)
     base = task.entry if task.kind == "module" else "torch.nn.Module"
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{task.entry}(*args, **kwargs)"
     call = "dvk_replay(self, args)" if graph_replay else "self._dvk_run(*args)"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer import embedded
+from dvk.composer import carried
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import Buffer, Kernel
@@ -30,7 +30,7 @@ IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv
             "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
 """ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
 
-RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | {name for name in dir(embedded) if name.startswith("dvk_")}
+RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | carried.texts().keys()
 """Names that the program uses itself."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,12 @@ import pytest
 from dvk import machine
 from dvk.cli.doctor import report_lines
 from dvk.config import Config
+from dvk.pipelines.doctor import examine
+from tests.cli import warm
 
 
-def doctor(*args: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dvk", "doctor", *args],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "DVK_HOME": str(home), **env},
-    )
+def doctor(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return warm.dvk("doctor", *args, cwd=warm.ROOT, env={"DVK_HOME": str(home)})
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +76,13 @@ def test_measurements_are_kept_and_the_library_is_not_built(report: dict[str, An
     assert not report["library"]["exists"] and not (report["test_home"] / "skills.db").exists()
 
 
-def test_what_is_missing_is_a_finding(tmp_path: Path) -> None:
+def test_what_is_missing_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No compiler and a home folder that cannot be made: both are reported, neither is an error."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "file").write_text("")
-    done = doctor("--json", home=tmp_path / "file" / "home", PATH=str(tmp_path / "bin"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    monkeypatch.setenv("DVK_HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    found = examine()
     assert not found["compiler"]["works"] and found["compiler"]["error"] == "no C++ compiler found"
     assert not found["backends"]["cpp"]["works"] and "g++" in found["backends"]["cpp"]["error"]
     assert found["saved"] is None

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.cli import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"status", "speedup", "speedup_lo", "speedup_hi", "baselines", "best", "run"}
 SETTINGS = ("judge.search_s=0.1", "judge.claim_s=0.2", "judge.claim_pairs=20", "judge.num_seeds=1")
@@ -32,19 +34,14 @@ class Model(nn.Module):
             z = (z - self.slope * y).abs().clamp(max=3.0) + x
         return z.square()
 def get_inputs():
-    return [torch.randn(4096, 512), torch.randn(4096, 512)]
+    return [torch.randn(512, 512), torch.randn(512, 512)]
 def get_init_inputs():
     return [0.3]
 """
 
 
 def dvk(*args: object, cwd: Path, exits: int | None = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", "dvk", "optimize", *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=240,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
-    if exits is not None:
-        assert done.returncode == exits, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    return warm.dvk("optimize", *args, cwd=cwd, exits=exits)
 
 
 @pytest.fixture(scope="module")

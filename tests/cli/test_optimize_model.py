@@ -15,27 +15,9 @@ from typing import Any
 import pytest
 
 from dvk.records import Episode
-from tests.cli.test_optimize import ROOT, SETTINGS, dvk
+from tests.cli.test_optimize import CHAIN, ROOT, SETTINGS, dvk
 
 QUICK = [word for setting in (*SETTINGS, "rollout.schemes=1", "rollout.rollouts=1") for word in ("--set", setting)]
-CHAIN = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self, slope):
-        super().__init__()
-        self.gain = nn.Parameter(torch.linspace(0.5, 1.5, 512))
-        self.slope = slope
-    def forward(self, x, y):
-        z = x * self.gain + y
-        for _ in range(12):  # twenty-odd passes over memory become one: faster on any machine, however busy
-            z = (z - self.slope * y).abs().clamp(max=3.0) + x
-        return z.square()
-def get_inputs():
-    return [torch.randn(1024, 512), torch.randn(1024, 512)]
-def get_init_inputs():
-    return [0.3]
-"""
 KERNEL = '''
 import ctypes, os, subprocess, tempfile
 import torch

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli import warm
 
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 QUICK = ("--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1")
 
 
-def dvk(
-    *args: object, cwd: Path, exits: int = 0, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def dvk(*args: object, cwd: Path, exits: int = 0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    root = str(FILES.parents[2])
-    done = subprocess.run(
-        [sys.executable, "-m", "dvk", "verify", *map(str, args)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": root, **(env or {})},
-    )
-    assert done.returncode == exits, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    return warm.dvk("verify", *args, cwd=cwd, exits=exits, env=env)
 
 
 def test_all_ok_exits_0_and_prints_a_table(tmp_path):

@@ -20,18 +20,13 @@ def faults(seeds: range, nets: bool = False) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("nets,count", [(False, 14), (True, 10)])
-@pytest.mark.slow
-def test_a_slice_of_random_modules(nets: bool, count: int) -> None:
-    assert faults(range(7000, 7000 + count), nets) == []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("nets", [False, True])
-@pytest.mark.parametrize("start", range(8000, 8300, 100))
+@pytest.mark.parametrize("start", range(8000, 8120, 60))
 def test_hundreds_of_random_modules(start: int, nets: bool) -> None:
-    assert faults(range(start, start + 100), nets) == []
+    """`python -m tests.composer.fuzz` goes through thousands."""
+    assert faults(range(start, start + 60), nets) == []
 
 
 def test_equal_seeds_give_equal_modules() -> None:

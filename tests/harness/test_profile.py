@@ -6,7 +6,6 @@ import ctypes
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from dvk.config import Config
 from dvk.harness import profile as profiling
 from dvk.harness.ceilings import Ceilings
 from dvk.harness.occupancy import Limits, occupancy
@@ -21,6 +21,7 @@ from dvk.harness.profile import profile_call
 from dvk.harness.profile_feedback import MAX_LINES, feedback
 from dvk.harness.profile_record import KernelTime, Profile, against
 from dvk.harness.profile_trace import Launch, busy_us, device_limits, launches
+from dvk.sandbox import Message, call
 
 FILES = Path(__file__).parent / "files"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -74,21 +75,12 @@ def test_own_code_is_what_libraries_did_not_do(own_work: Callable[[torch.Tensor]
     assert {kernel.origin for kernel in beside.kernels} == {"own", "library"}
 
 
-def test_only_code_from_elsewhere_is_own(tmp_path: Path) -> None:
+def test_only_code_from_elsewhere_is_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fresh process, because this one has loaded who knows what."""
-    code = """
-import ctypes, shutil, sys, torch
-from dvk.harness.profile import _own_libraries, profile_call
-x = torch.randn(64, 64)
-assert _own_libraries() == [], _own_libraries()
-assert profile_call(lambda: sum(range(20_000)) + x @ x, "cpu").coverage == 0
-import _ctypes
-shutil.copy(_ctypes.__file__, sys.argv[1])
-ctypes.CDLL(sys.argv[1])
-assert _own_libraries() == [sys.argv[1]], _own_libraries()
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "mine.so")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    mine = str(tmp_path / "mine.so")
+    answer = call("tests.harness.profile_child:looks", {"path": mine}, Config().limits)
+    assert answer == Message({"before": [], "coverage": 0.0, "after": [mine]})
 
 
 def test_what_the_call_raises_is_raised() -> None:

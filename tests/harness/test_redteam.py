@@ -29,10 +29,10 @@ EVIL = [case for case in CASES if case.kind == "evil"]
 HONEST = [case for case in CASES if case.kind == "honest"]
 
 QUICK = {
-    "evil/D06_patch_time", "evil/D07_patch_harness", "evil/D11_warm_up", "evil/D22_call_count", "evil/F01_operator",
-    "evil/G03_forge_verdict", "evil/G05_zero_inputs", "evil/G16_prompt_injection", "evil/N05_foreign_address",
-    "honest/D03_part_of_a_buffer", "honest/F01_own_softmax", "honest/G15_generated_source",
+    "evil/D07_patch_harness", "evil/D22_call_count", "evil/F01_operator", "evil/G03_forge_verdict", "evil/G05_zero_inputs",
+    "evil/N05_foreign_address", "honest/F01_own_softmax", "honest/G15_generated_source",
 }  # fmt: skip
+SLOWER = {"evil/D06_patch_time", "evil/D11_warm_up", "evil/G16_prompt_injection", "honest/D03_part_of_a_buffer"}
 
 CONFIG = Config.model_validate(
     {"limits": {"memory_bytes": 3 << 30, "num_processes": 300, "output_bytes": 8192}, "judge": {"candidate_s": 45, "search_s": 0.3}}
@@ -83,28 +83,26 @@ def test_every_reference_is_used() -> None:
 
 
 def test_the_quick_ones_exist() -> None:
-    assert not QUICK - {case.name for case in HERE}
+    assert not (QUICK | SLOWER) - {case.name for case in HERE}
 
 
-def params() -> list[object]:
-    return [pytest.param(case, id=case.name, marks=() if case.name in QUICK else (pytest.mark.slow, pytest.mark.redteam)) for case in HERE]
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    return () if name in QUICK else (pytest.mark.slow,) if name in SLOWER else (pytest.mark.slow, pytest.mark.redteam)
 
 
 @cache
-def quick_outcomes() -> dict[str, Outcome]:
+def outcomes_of(names: frozenset[str]) -> dict[str, Outcome]:
     """Judged together, as users do it."""
-    outcomes, _ = selftest.selftest(CONFIG, only=",".join(QUICK), device="cpu", workers=2)
+    outcomes, _ = selftest.selftest(CONFIG, only=",".join(names), device="cpu", workers=2)
     return {outcome.case.name: outcome for outcome in outcomes}
 
 
-@pytest.mark.parametrize("case", params())
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=marks(case.name)) for case in HERE])
 def test_the_judge_is_not_fooled(case: Case) -> None:
     if "SOURCE" in case.source:
         backends.require(case.backend)
-    if case.name in QUICK:
-        outcome = quick_outcomes()[case.name]
-    else:
-        ((outcome,), _) = selftest.selftest(CONFIG, only=case.name, device="cpu", workers=1)
+    together = next((names for names in (QUICK, SLOWER) if case.name in names), {case.name})
+    outcome = outcomes_of(frozenset(together))[case.name]
     assert outcome.right, str(outcome)
 
 

@@ -143,7 +143,8 @@ def hammer(path: str, start: Any, number: int, answers: Any) -> None:
 
 def test_eight_processes_at_once(tmp_path: Path) -> None:
     """From the very first opening on; nothing is lost, nothing is mixed up."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # so that none of the eight has to import it
     start, answers = context.Barrier(8), context.Queue()
     path = str(tmp_path / "verdicts.db")
     crowd = [context.Process(target=hammer, args=(path, start, number, answers)) for number in range(8)]

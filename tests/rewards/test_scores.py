@@ -42,10 +42,10 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
 
     rng = random.Random(5)
     covered = 0
-    for trial in range(120):
-        lo, hi = interval([float(rng.random() < 0.6) for _ in range(100)], seed=trial)
+    for trial in range(60):
+        lo, hi = interval([float(rng.random() < 0.6) for _ in range(80)], seed=trial)
         covered += lo <= 0.6 <= hi
-    assert 105 <= covered <= 120
+    assert 53 <= covered <= 60
     assert interval([1.0, 1.0]) == (1.0, 1.0)
     assert all(math.isnan(end) for end in interval([]))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import accumulate
 
 from dvk.records import Skill
@@ -13,7 +14,8 @@ NUM_WORDS = 30_000
 _SYLLABLES = "ba ke lo mi nu ra te vo su pi da fo gre ska tri ple con ver den tor mul".split()
 
 
-def vocabulary(num_words: int = NUM_WORDS, seed: int = 0) -> list[str]:
+@cache
+def vocabulary(num_words: int = NUM_WORDS, seed: int = 0) -> tuple[str, ...]:
     """Words from most to least common; 15 % are snake_case, some dotted or numbered."""
     draw = random.Random(seed)
 
@@ -31,13 +33,13 @@ def vocabulary(num_words: int = NUM_WORDS, seed: int = 0) -> list[str]:
         elif kind < 0.20:
             text += f".{word(3)}"
         words[text] = None
-    return list(words)
+    return tuple(words)
 
 
 class Zipf:
     """Draws from a vocabulary with probability 1 / rank."""
 
-    def __init__(self, seed: int, words: list[str] | None = None):
+    def __init__(self, seed: int, words: Sequence[str] | None = None):
         self.words = words or vocabulary()
         self._weights = list(accumulate(1 / (rank + 1) for rank in range(len(self.words))))
         self.random = random.Random(seed)

@@ -21,7 +21,7 @@ from dvk.records import Graph, Node
 from dvk.skills import Library, query_from_graph
 from tests.skills.synthetic import Zipf, skills, vocabulary
 
-SIZE = 100_000
+SIZE = 40_000
 OPS = (
     "linear relu gelu _softmax native_layer_norm add.Tensor mul.Tensor convolution mean.dim sum.dim_IntList view "
     "permute sigmoid tanh native_group_norm bmm matmul _log_softmax nll_loss max_pool2d rsqrt pow.Tensor_Scalar clamp "
@@ -60,7 +60,7 @@ def test_opening_and_searching_load_no_pydantic_and_take_milliseconds(library: L
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """100,000 skills; a third of the vocabulary's common words are operators, so that graphs find something."""
+    """`SIZE` skills; a third of the vocabulary's common words are operators, so that graphs find something."""
     kept = os.environ.get("DVK_BENCH_LIBRARY")
     path = Path(kept) if kept else tmp_path_factory.mktemp("large") / "skills.db"
     fresh = not path.exists()
@@ -72,7 +72,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 def spoken() -> Zipf:
     """Zipf's words with the operators' words among the 600 most common."""
-    words = vocabulary()
+    words = list(vocabulary())
     terms = [op.split(".")[0].strip("_").removeprefix("native_") for op in OPS]
     terms += ["elementwise", "reduction", "normalization", "activation"]
     for rank, term in enumerate(dict.fromkeys(terms)):
@@ -82,7 +82,7 @@ def spoken() -> Zipf:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_hundred_thousand_skills(large: Library) -> None:
+def test_many_skills(large: Library) -> None:
     zipf = Zipf(7, spoken().words)
     queries = [" ".join(zipf.draw(1 + number % 3)) for number in range(300)]
     for query in queries[:30]:
@@ -105,7 +105,7 @@ def test_a_hundred_thousand_skills(large: Library) -> None:
         "graph query p50 ms": whole[5], "raw listing p50 ms": listing[5],
     }  # fmt: skip
     print({name: round(value, 1) for name, value in figures.items()})
-    # The targets are 20, 500 and 100 ms on a quiet machine; three times as much would be another algorithm, not noise.
-    assert figures["warm p50 ms"] <= 3 * 20
+    # The targets are 20, 500 and 100 ms for 100,000 skills on a quiet machine; more with fewer would be another algorithm, not noise.
+    assert figures["warm p50 ms"] <= 1.5 * 20
     assert figures["cold CLI median ms"] <= 3 * 500
-    assert figures["graph query p50 ms"] <= 3 * 100 and figures["raw listing p50 ms"] <= 3 * 100
+    assert figures["graph query p50 ms"] <= 1.5 * 100 and figures["raw listing p50 ms"] <= 1.5 * 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
@@ -127,18 +128,27 @@ def test_malformed_file(tmp_path: Path, case: str) -> None:
     assert re.search(says, error.message), error.message
 
 
-@pytest.mark.parametrize(("text", "where"), [
-    ("while True: pass\n", "importing it"),
-    ("import torch\ndef f(x):\n    while True: pass\n" + INPUTS, "running it"),
-    ("import time\ndef f(x): return x\ndef get_inputs(): time.sleep(1000)\n", "drawing inputs"),
-])
-def test_hanging_file(tmp_path: Path, text: str, where: str) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(text)
+HANGING = {
+    "importing it": "while True: pass\n",
+    "running it": "import torch\ndef f(x):\n    while True: pass\n" + INPUTS,
+    "drawing inputs": "import time\ndef f(x): return x\ndef get_inputs(): time.sleep(1000)\n",
+}
+
+
+def test_hanging_files(tmp_path: Path) -> None:
+    """All at once: each takes its limit."""
+    def refused(number: int, text: str) -> TaskError:
+        (tmp_path / str(number)).mkdir()
+        path = tmp_path / str(number) / "model.py"
+        path.write_text(text)
+        return refuse(path, limits=Limits(wall_s=3))
+
     started = time.monotonic()
-    error = refuse(path, limits=Limits(wall_s=3))
-    assert error.message == f"`model.py` did not finish within 3 s while {where}"
-    assert "limits.wall_s" in error.hint
+    with ThreadPoolExecutor(len(HANGING)) as pool:
+        errors = dict(zip(HANGING, pool.map(refused, range(len(HANGING)), HANGING.values()), strict=True))
+    for where, error in errors.items():
+        assert error.message == f"`model.py` did not finish within 3 s while {where}"
+        assert "limits.wall_s" in error.hint
     assert time.monotonic() - started < 30
 
 

@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Mapping
 from typing import Any
 
-from dvk.composer import cpp, dropin, embedded, triton_math
+from dvk.composer import cpp, dropin, triton_math
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
 from dvk.composer.compact.expand import Unreadable, expand
@@ -55,18 +55,18 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
 
     words = set(re.findall(r"\w+", python))
     aliases = [f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words]
-    functions: list[Any] = [embedded.dvk_config, embedded.dvk_watch, embedded.dvk_unchanged, embedded.dvk_plain, *frame.functions(backend)]
+    functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", *frame.functions(backend)]
     if program.weights:
-        functions += [embedded.dvk_bind, embedded.dvk_bound]
+        functions += ["dvk_bind", "dvk_bound"]
     if program.derived:
-        functions.append(embedded.dvk_derived)
+        functions.append("dvk_derived")
     replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
     if backend == "cpp":
-        functions.append(embedded.dvk_compile)
+        functions.append("dvk_compile")
         header = "\n".join([*(f"import {m}" for m in cpp.MODULES), *TYPES, "", "import torch"])
         body, load = _cpp_parts(native, python, kernels, sizes, aliases, renamed)
     else:
-        functions += [embedded.dvk_replay] if replay else []
+        functions += ["dvk_replay"] if replay else []
         header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
         body, load = _triton_parts(python, sizes, aliases, renamed, words), []
     body += f"\n\ndvk_program = {name('run')}" if backend == "cpp" else \

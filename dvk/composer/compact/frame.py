@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from dvk.composer import cpp_scalar, triton_math
-from dvk.composer.embedded import dvk_strided
 from dvk.composer.triton import LAUNCHER
 from dvk.records import Backend
 
@@ -118,10 +117,10 @@ def dvk_function(function: Any, count: int) -> Callable[..., None]:
     return call
 
 
-def functions(backend: Backend) -> list[Callable[..., Any]]:
+def functions(backend: Backend) -> list[str]:
     """The functions to copy in."""
-    shared: list[Callable[..., Any]] = [dvk_nhwc, dvk_held, dvk_cdiv, dvk_strided]
-    return [*shared, dvk_size, dvk_sized, dvk_graphed, dvk_jit] if backend == "triton" else [*shared, dvk_function]
+    own = ["dvk_size", "dvk_sized", "dvk_graphed", "dvk_jit"] if backend == "triton" else ["dvk_function"]
+    return ["dvk_nhwc", "dvk_held", "dvk_cdiv", "dvk_strided", *own]
 
 
 def triton_helpers(words: set[str]) -> str:

@@ -26,6 +26,7 @@ from dvk.pipelines.live import Live
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
 from dvk.runs import RunFolder
+from dvk.skills import Library
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     if request.backbone is not None and request.strategy in search.ASK_NONE:
         problem = f"`--strategy {request.strategy}` asks no language model"
         raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
+    # Loading a module takes seconds: what is wrong without it is said before.
+    RunFolder.refuse_used(request.out, resume=request.resume)
+    Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
                       device="cuda" if device == "cuda" else "cpu", limits=config.limits)
