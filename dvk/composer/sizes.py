@@ -7,7 +7,7 @@ find numbers in finished text again. Numbers that are no sizes (blocks, warps) s
 
 `str(size)` is safe in any expression, `repr(size)` leaves out the outer parentheses where nothing binds tighter
 than a comma or a comparison. A quotient that is not exact by its terms becomes an atom: `(s1 // 2)`, in C++
-`(s1 / 2)`; rounded up, `cdiv(s1, 256)`, a function that the frame gives.
+`(s1 / 2)`; rounded up, `cdiv(s1, 256)`; the next power of two, `pow2(s1)`. The frame gives both functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 _quotient: ContextVar[str] = ContextVar("quotient", default="//")
 
 Term = tuple[Any, ...]
-"""A product of atoms: names, or ('//', a, b), ('%', a, b), ('cdiv', a, b)."""
+"""A product of atoms: names, or ('//', a, b), ('%', a, b), ('cdiv', a, b), ('pow2', a, 0)."""
 
 
 @contextmanager
@@ -36,10 +36,16 @@ def as_cpp() -> Iterator[None]:
 def leaves_rest(size: int, block: int) -> bool:
     """Blocks of `block` lanes may reach beyond `size`, so that accesses need a mask.
 
-    Where the size goes by name they always may, unless it is the block: who writes from names alone should not
-    have to divide products to know whether a text is right.
+    Where the size goes by name they always may: who writes from names alone should not have to multiply and divide to
+    know whether a text is right.
     """
-    return size % block != 0 or (isinstance(size, Size) and block > 1 and int(size) != block)
+    return block > 1 if isinstance(size, Size) else size % block != 0
+
+
+def pow2(size: int) -> int:
+    """The next power of two: of a size that goes by name a formula."""
+    value = 1 << max(int(size) - 1, 0).bit_length()
+    return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, Size) else value
 
 
 class Size(int):
@@ -52,7 +58,7 @@ class Size(int):
     def __str__(self) -> str:
         text = self.__repr__()
         (term, coef), *more = self.terms.items()
-        single = not more and coef == 1 and len(term) == 1 and (isinstance(term[0], str) or term[0][0] == "cdiv")
+        single = not more and coef == 1 and len(term) == 1 and (isinstance(term[0], str) or term[0][0] in ("cdiv", "pow2"))
         return text if single else f"({text})"
 
     def __repr__(self) -> str:
@@ -190,13 +196,14 @@ def _joined(a: Term, b: Term) -> Term:
 
 
 def _quotient_of(kind: str, a: Size, b: int, value: int) -> Any:
-    if value in (0, 1):
+    if value == 0 or (value == 1 and kind != "cdiv"):
         return value
     exact = _exact(a, b)
     if exact is not None:
         return _made(value, exact, a.known)
-    # Rounded up are counts of blocks, which no size stands for although it may have the value.
-    named_so = kind == "//" and value * b == a and value in a.known
+    if kind == "cdiv":  # one block, too, is a count of blocks: a text must not depend on how many there are
+        return _size(value, {((kind, a, b),): 1}, a.known)
+    named_so = value * b == a and value in a.known
     return a.known[value] if named_so else _made(value, {((kind, a, b),): 1}, a.known)
 
 
@@ -235,6 +242,8 @@ def _atom(atom: Any, alone: bool = False) -> str:
     kind, a, b = atom
     if kind == "cdiv":
         return f"cdiv({a!r}, {b!r})"
+    if kind == "pow2":
+        return f"pow2({a!r})"
     text = f"{a} {_quotient.get() if kind == '//' else '%'} {b}"
     return text if alone else f"({text})"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dvk.composer.kernel import Instr, Kernel
+from dvk.composer.sizes import Size
 from dvk.composer.triton_math import TYPES
 from dvk.composer.triton_moments import MomentsPair
 from dvk.composer.triton_online import VariancePair
@@ -70,9 +71,11 @@ def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fu
     """All instructions once an element, by a fixed number of programs that walk over everything in strides."""
     writer = Writer(kernel, axes)
     (axis,) = axes
-    programs = min(schedule["programs"], axis.blocks)
+    named = isinstance(axis.blocks, Size)
+    programs = schedule["programs"] if named else min(schedule["programs"], axis.blocks)
+    step = f"{programs}*{axis.block}" if named else repr(programs * axis.block)
     start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
-    writer.tile.enter(f"for first in range({start}, {axis.size!r}, {programs * axis.block!r}):")
+    writer.tile.enter(f"for first in range({start}, {axis.size!r}, {step}):")
     writer.tile.define(axis, "first")
     for instr in kernel.instrs:
         writer.emit(instr)
@@ -118,7 +121,7 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
-    loop = length > row.block
+    loop = length > row.block or isinstance(length, Size)
     if loop:
         tile.enter(f"for r0 in range(0, {length!r}, {row.block!r}):")
     base = start if not loop else "r0" if start == "0" else f"{start} + r0"

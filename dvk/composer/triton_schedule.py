@@ -19,7 +19,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
-from dvk.composer.sizes import leaves_rest
+from dvk.composer.sizes import leaves_rest, pow2
 from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import Axis, power
 
@@ -70,7 +70,7 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
         return [*_scalar(outer), _axis("y", middle, schedule["yblock"]), _axis("x", inner, schedule["xblock"])]
     reduced = tuple(v for v in kernel.reduced if v.size > 1)
     length = math.prod(v.size for v in reduced)
-    block = power(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
+    block = pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
     row = Axis("r", reduced, block, leaves_rest(length, block))
     xblock = schedule["xblock"]
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:

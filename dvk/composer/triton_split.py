@@ -14,7 +14,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Kernel, Store
-from dvk.composer.sizes import leaves_rest
+from dvk.composer.sizes import Size, leaves_rest
 from dvk.composer.triton_forms import row_pass
 from dvk.composer.triton_online import VariancePair
 from dvk.composer.triton_tile import Axis, power
@@ -70,7 +70,8 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
         if reduces or probe.element_stores(stage):
             stages.append(stage)
     row = axes[-1]
-    chunk = -(-row.size // (schedule["splits"] * row.block)) * row.block
+    blocks = row.blocks
+    chunk = -(-blocks // schedule["splits"]) * row.block
     partials = Partials(kernel, schedule["splits"], chunk, slots)
     pending = probe.row_stores()
     functions: list[Function] = []
@@ -88,7 +89,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     """One stage over all pieces of all rows."""
     *rows, row = axes
     chunk = partials.chunk
-    row = Axis("r", row.vars, row.block, chunk * partials.splits != row.size)
+    row = Axis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
     writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
     tile = writer.tile
     digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
@@ -98,7 +99,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     used = _row_values(writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))])
     start = piece if chunk == 1 else f"{piece} * {chunk}"
-    if chunk > row.block:
+    if chunk > row.block or isinstance(chunk, Size):
         tile.put(f"start = {start}")
         start = "start"
     row_pass(writer, stage, row, start, chunk)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
+from dvk.composer.sizes import Size
 
 INT32 = 2**31
 
@@ -106,7 +107,7 @@ class Tile:
         Args:
             named: give a digit its name even where it is the only one.
         """
-        live = [(n, c) for n, c in counts if c > 1]
+        live = [(n, c) for n, c in counts if c > 1 or isinstance(c, Size)]
         found = {n: "0" for n, _ in counts}
         whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
         if len(live) == 1 and not named:

@@ -158,8 +158,8 @@ def _triton_parts(python: str, sizes: Mapping[str, int], aliases: list[str], ren
     numbers = {**sizes, **frame.CONSTANTS}
     lines = [f"{renamed.get(n, n)} = dvk_size({v!r})" for n, v in numbers.items() if renamed.get(n, n) in words]
     # Called inside kernels and outside them.
-    cdiv = "dvk_cdiv = triton.constexpr_function(dvk_cdiv)"
-    return "\n\n".join([frame.triton_helpers(words), "\n".join([cdiv, *aliases, *lines]), python.rstrip()])
+    functions = [f"{name} = triton.constexpr_function({name})" for name in ("dvk_cdiv", "dvk_pow2")]
+    return "\n\n".join([frame.triton_helpers(words), "\n".join([*functions, *aliases, *lines]), python.rstrip()])
 
 
 def _cpp_parts(native: str, python: str, kernels: Mapping[str, int], sizes: Mapping[str, int], aliases: list[str],

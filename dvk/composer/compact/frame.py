@@ -32,8 +32,8 @@ static inline long least(long a, long b) { return a < b ? a : b; }
 """
 
 NAMES: dict[str, dict[str, str]] = {
-    "triton": {"jit": "dvk_jit", "cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc",
-               "held": "dvk_held", "graphed": "dvk_graphed"},
+    "triton": {"jit": "dvk_jit", "cdiv": "dvk_cdiv", "pow2": "dvk_pow2", "F": "torch.nn.functional", "strided": "dvk_strided",
+               "nhwc": "dvk_nhwc", "held": "dvk_held", "graphed": "dvk_graphed"},
     "cpp": {"cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc", "held": "dvk_held"},
 }
 """Back end → name in a text → what the frame means by it."""
@@ -70,6 +70,11 @@ def dvk_graphed(function: Any) -> Any:
 def dvk_cdiv(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
+
+
+def dvk_pow2(count: int) -> int:
+    """The next power of two."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def dvk_size(value: Any) -> Any:
@@ -119,7 +124,7 @@ def dvk_function(function: Any, count: int) -> Callable[..., None]:
 
 def functions(backend: Backend) -> list[str]:
     """The functions to copy in."""
-    own = ["dvk_size", "dvk_sized", "dvk_graphed", "dvk_jit"] if backend == "triton" else ["dvk_function"]
+    own = ["dvk_pow2", "dvk_size", "dvk_sized", "dvk_graphed", "dvk_jit"] if backend == "triton" else ["dvk_function"]
     return ["dvk_nhwc", "dvk_held", "dvk_cdiv", "dvk_strided", *own]
 
 
