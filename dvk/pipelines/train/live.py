@@ -59,9 +59,9 @@ class Live:
     def step(self, row: Mapping[str, Any]) -> None:
         """A step has ended."""
         if not self._headed:
-            self.console.print("  ".join(f"{heading:>10}" for heading, _, _ in COLUMNS))
+            self.console.print("  ".join(f"{heading:>10}" for heading, _, _ in COLUMNS), soft_wrap=True)
             self._headed = True
         cells = [form.format(row[key]) if isinstance(row.get(key), (int, float)) else "" for _, key, form in COLUMNS]
-        self.console.print("  ".join(f"{cell:>10}" for cell in cells))
+        self.console.print("  ".join(f"{cell:>10}" for cell in cells), soft_wrap=True)
         self._counts.clear()
         self._began = time.monotonic()
