@@ -58,9 +58,11 @@ def keep(
 
 
 @app.command()
-def diversify(out: Out = None, resume: Resume = True, as_json: Json = False, config: Conf = None, settings: Settings = None) -> None:
+def diversify(
+    out: Out = None, resume: Resume = True, workers: Workers = None, as_json: Json = False, config: Conf = None, settings: Settings = None,
+) -> None:
     """Leave out what is doubled or too much of a kind; every row left out is kept with the reason."""
-    run(("diversify",), out, resume, as_json, config, settings)
+    run(("diversify",), out, resume, as_json, config, settings, workers=workers)
 
 
 @app.command()
@@ -70,6 +72,20 @@ def fit(
 ) -> None:
     """Train on what was kept, or on all that was collected; a killed fit goes on from its last checkpoint."""
     run(("fit",), out, resume, as_json, config, settings, backend=backend, start=start, epochs=epochs, best_steps=best_steps)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder of `dvk sft` or `dvk train`.")],
+    target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
+    measured: Annotated[list[Path] | None, typer.Option(help="What `dvk eval --json` printed, for the card. Repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's last checkpoint as a folder to give away: bfloat16, small files, a model card."""
+    from dvk.pipelines.sft.export import export as write
+
+    told = write(run, target, measured or ())
+    print(json.dumps(told) if as_json else "\n".join(f"{name}: {value}" for name, value in told.items()))
 
 
 def run(

@@ -13,6 +13,7 @@ from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.export import THRESHOLDS, export
 from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable, weighed
 from dvk.pipelines.sft.quality import Quality
 from dvk.pipelines.sft.stages import best as improving
@@ -159,3 +160,23 @@ def test_what_was_played_counts_more_beside_renderings_only() -> None:
     rendering = played.model_copy(update={"verified": False, "quality": {"family": "flat"}})
     assert list(weighed(iter([rendering, played, rendering]), 3)) == [rendering, played, played, played, rendering]
     assert list(weighed(iter([played, played]), 3)) == [played, played]
+
+
+def test_an_export_is_the_checkpoint_rounded_with_a_card(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    import torch
+
+    run, figures = fitted
+    table = {"num_tasks": 3, "samples": 1, "turns": 1, "fast_p": dict.fromkeys(THRESHOLDS, 0.5), "geomean_kept": 1.25,
+             "fast_p_interval": dict.fromkeys(THRESHOLDS, [0.25, 0.75]), "geomean_kept_interval": [1.1, 1.4]}  # fmt: skip
+    (tmp_path / "greedy.json").write_text(json.dumps(table))
+    told = export(run, tmp_path / "given", [tmp_path / "greedy.json"])
+    given, kept = (trainable(f"nano:{folder}", Config()) for folder in (told["folder"], figures["checkpoint"]))
+    for ours, theirs in zip(given.parameters(), kept.parameters(), strict=True):
+        assert ours.dtype == torch.float32 and torch.equal(ours, theirs.bfloat16().float())
+    card = (tmp_path / "given" / "README.md").read_text()
+    assert "| greedy | 3 | 1 × 1 | 50.0% [25%–75%] |" in card and f"step {figures['steps']}" in card and str(run) not in card
+    assert given.card["provenance"]["measured"]["greedy"]["geomean_kept"] == 1.25
+    with pytest.raises(UsageError, match="no evaluation"):
+        export(run, tmp_path / "other", [run / "run.json"])
+    with pytest.raises(UsageError, match="no checkpoint"):
+        export(tmp_path, tmp_path / "other")

@@ -1,0 +1,105 @@
+"""`dvk sft export`: a run's last checkpoint as a folder to give away: half the size, in small files, with a card that says how it was made.
+
+Works for runs of `dvk sft` and `dvk train`. Weights are rounded to bfloat16; what is measured should be measured on the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dvk.errors import UsageError
+from dvk.pipelines.sft.fit import newest
+
+THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
+
+
+def export(run: Path, target: Path, measured: Sequence[Path] = ()) -> dict[str, Any]:
+    """Write the folder.
+
+    Args:
+        run: of `dvk sft` or `dvk train`.
+        target: must not exist.
+        measured: what `dvk eval --json` printed about the folder's model, for the card.
+
+    Returns:
+        `folder`, `step`, `parameters`, `bytes`.
+
+    Raises:
+        UsageError: the run has no checkpoint, or a measurement cannot be read.
+        RunFolderError: the folder exists.
+    """
+    checkpoint = newest(run / "checkpoints")
+    if checkpoint is None:
+        raise UsageError(f"`{run}` has no checkpoint", "give the --out of a `dvk sft` or `dvk train` that has saved one")
+    tables = {path.stem: _summary(path) for path in measured}
+    import torch
+
+    from dvk.backbone.hf import write_folder
+    from dvk.backbone.loading import load
+    from dvk.config import Backbone
+
+    model, tokenizer, card = load(str(checkpoint), Backbone(dtype="float32"), torch.device("cpu"))
+    made = recipe(run, checkpoint)
+    provenance = {**card.get("provenance", {}), **made, "measured": tables}
+    write_folder(target, model.to(torch.bfloat16), tokenizer, {**card, "provenance": provenance} if card else {})
+    parameters = sum(p.numel() for p in model.parameters())
+    (target / "README.md").write_text(text(target.name, parameters, made, tables), encoding="utf-8")
+    return {"folder": str(target), "step": made["step"], "parameters": parameters, "bytes": sum(p.stat().st_size for p in target.iterdir())}
+
+
+def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
+    """What the run says of itself: command, seed, step, and the figures of its stages."""
+    manifest = json.loads((run / "run.json").read_text())
+    stages: dict[str, Any] = {}
+    path = run / "summary.jsonl"
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        stages |= {name: {k: v for k, v in found.items() if k != "checkpoint"}  # where it lay says nothing elsewhere
+                   for name, found in json.loads(line).items() if isinstance(found, dict) and found}  # fmt: skip
+    steps: dict[str, Any] = {}
+    metrics = run / "metrics.jsonl"
+    for line in metrics.read_text().splitlines() if metrics.is_file() else []:
+        row = json.loads(line)
+        steps |= {name: row[name] for name in ("loss", "held_out_loss", "quality_correct") if name in row}
+    return {"command": manifest["command"], "seed": manifest["config"]["seed"], "step": int(checkpoint.name.removeprefix("step_")),
+            "stages": stages, "last": steps}  # fmt: skip
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+        return {name: found[name] for name in ("num_tasks", "samples", "turns", "fast_p", "fast_p_interval", "geomean_kept",
+                                               "geomean_kept_interval")}  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"`{path}` is no evaluation: {error}", "give what `dvk eval … --json` printed") from None
+
+
+def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """The model card."""
+    lines = ["---", "library_name: transformers", "tags: [dvk, kernels]", "---", "", f"# {name}", "",
+             f"{parameters / 1e6:.1f} million parameters, made by `dvk {made['command']}` (seed {made['seed']}, step {made['step']:,}); "
+             "weights in bfloat16, computed with in float32. It reads the listing of a captured operator graph and writes kernels in "
+             "dvk's compact dialect; open it as `nano:FOLDER`.", ""]  # fmt: skip
+    for stage, figures in made["stages"].items():
+        lines += [f"## {stage}", "", "| | |", "|---|---|", *(f"| {k} | {_shown(v)} |" for k, v in figures.items()), ""]
+    if made["last"]:
+        lines += ["## Last figures", "", "| | |", "|---|---|", *(f"| {k} | {_shown(v)} |" for k, v in made["last"].items()), ""]
+    if tables:
+        lines += ["## Measured", "", "| evaluation | tasks | samples × turns | " + " | ".join(f"fast_{t}" for t in THRESHOLDS) +
+                  " | geometric mean speedup |", "|---" * (len(THRESHOLDS) + 4) + "|"]  # fmt: skip
+        for title, found in tables.items():
+            ends = {t: "–".join(f"{x:.0%}" for x in found["fast_p_interval"][t]) for t in THRESHOLDS}
+            shares = " | ".join(f"{found['fast_p'][t]:.1%} [{ends[t]}]" for t in THRESHOLDS)
+            lo, hi = found["geomean_kept_interval"]
+            lines.append(f"| {title} | {found['num_tasks']} | {found['samples']} × {found['turns'] or 'all'} | {shares} | "
+                         f"{found['geomean_kept']:.2f} [{lo:.2f}, {hi:.2f}] |")
+        lines += ["", "Intervals are 95 % bootstrap intervals over tasks; speedups are over eager PyTorch.", ""]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
