@@ -156,7 +156,7 @@ def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: Te
     if team.chief:
         if kept is not None:
             copy_library(kept / LIBRARY, copied)
-        elif not copied.exists():
+        else:  # also where a first step was killed that had written into it
             begin_library(source, copied)
     team.wait()
     if not team.chief:
