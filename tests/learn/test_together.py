@@ -77,6 +77,7 @@ def sharded(config: Config, sharding: str) -> Config:
     return config.model_copy(update={"learning": config.learning.model_copy(update={"sharding": sharding})})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["none", "fsdp"])
 def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -> None:
     config = sharded(CONFIG, sharding)
@@ -104,6 +105,7 @@ def halves(given: list[Row]) -> dict[str, Any]:
         return {"losses": losses, "same": same, "moved": moved, "dtype": str(after[0].dtype)}
 
 
+@pytest.mark.slow
 def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
     given = [row for episode in recorded() for row in rows(assign(episode, CONFIG).episode)]
     one, other = together(halves, given, folder=tmp_path)
@@ -111,7 +113,9 @@ def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
     assert 1e-5 < one["moved"] < 1e-4, "three steps of the rate, none rounded away"
 
 
-@pytest.mark.parametrize(("aggregate", "sharding"), [("token", "none"), ("row", "none"), ("token", "fsdp")])
+@pytest.mark.parametrize(
+    ("aggregate", "sharding"), [("token", "none"), pytest.param("row", "none", marks=pytest.mark.slow), ("token", "fsdp")]
+)
 def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding: str) -> None:
     config = sharded(CONFIG, sharding).model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})
     given = [row for episode in recorded() for row in rows(assign(episode, config).episode)]
@@ -127,6 +131,7 @@ def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding
         torch.testing.assert_close(a, b, atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_fewer_packs_than_processes(tmp_path: Path) -> None:
     given = [Row.answer([5, 6], [7, 8, 9], logprobs=(-4.0,) * 3)]
     alone = learned(CONFIG, given, 1)
@@ -135,6 +140,7 @@ def test_fewer_packs_than_processes(tmp_path: Path) -> None:
     torch.testing.assert_close(alone["weights"], one["weights"], atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_rows_are_rejected_by_all_or_none(tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"credit": CONFIG.credit.model_copy(update={"mismatch_rejection": True})})
     given = [Row.answer([5, n], [7, 8, 9, 10][: 2 + n % 3], logprobs=(-4.1,) * (2 + n % 3), advantage=1.0) for n in range(9)]

@@ -83,6 +83,6 @@ def test_whenever_it_is_interrupted_it_goes_on_alike(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_three_kills_cost_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = kills.trial(tmp_path, count=3, seed=1)
-    assert told["ok"] and told["kills"] == 3, f"{told}\n{capsys.readouterr().out}"
+def test_a_kill_costs_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = kills.trial(tmp_path, count=1, seed=1)
+    assert told["ok"] and told["kills"] == 1, f"{told}\n{capsys.readouterr().out}"

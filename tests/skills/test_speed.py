@@ -21,7 +21,7 @@ from dvk.records import Graph, Node
 from dvk.skills import Library, query_from_graph
 from tests.skills.synthetic import Zipf, skills, vocabulary
 
-SIZE = 40_000
+SIZE = 25_000
 OPS = (
     "linear relu gelu _softmax native_layer_norm add.Tensor mul.Tensor convolution mean.dim sum.dim_IntList view "
     "permute sigmoid tanh native_group_norm bmm matmul _log_softmax nll_loss max_pool2d rsqrt pow.Tensor_Scalar clamp "
