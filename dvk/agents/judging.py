@@ -26,6 +26,11 @@ JOIN_S = 5.0
 """A worker that still judges when all is closed ends with its candidate; nobody waits longer for it."""
 
 
+def contract_for(device: str) -> Contract:
+    """On a GPU by launch plan where a candidate can be reduced to one: ten times as many verdicts a second."""
+    return "auto" if device == "cuda" else "module"
+
+
 class Docket(Generic[K]):
     """Judges what is submitted; use as a context manager or `close()` it.
 

@@ -18,8 +18,8 @@ from dvk.composer.affine import Var
 from dvk.composer.cuda_forms import WARP
 from dvk.composer.kernel import Kernel
 from dvk.composer.prims import BYTES
+from dvk.composer.sizes import power
 from dvk.composer.triton_online import online_pair
-from dvk.composer.triton_tile import power
 
 NUM_SMS = 132
 """Streaming multiprocessors of an H100 or H200: fewer blocks than this leave some idle."""

@@ -42,9 +42,14 @@ def leaves_rest(size: int, block: int) -> bool:
     return block > 1 if isinstance(size, Size) else size % block != 0
 
 
+def power(count: int) -> int:
+    """The next power of two, a plain number."""
+    return 1 << max(int(count) - 1, 0).bit_length()
+
+
 def pow2(size: int) -> int:
     """The next power of two: of a size that goes by name a formula."""
-    value = 1 << max(int(size) - 1, 0).bit_length()
+    value = power(size)
     return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, Size) else value
 
 

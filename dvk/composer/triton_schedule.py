@@ -19,9 +19,9 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
-from dvk.composer.sizes import leaves_rest, pow2
+from dvk.composer.sizes import leaves_rest, pow2, power
 from dvk.composer.triton_online import online_pair
-from dvk.composer.triton_tile import Axis, power
+from dvk.composer.triton_tile import Axis
 
 NUM_SMS = 132
 """Streaming multiprocessors of an H100 or H200: fewer programs than this leave some idle."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from dvk.composer.affine import Affine
 from dvk.composer.kernel import Kernel, Store
-from dvk.composer.sizes import Size, leaves_rest
+from dvk.composer.sizes import Size, leaves_rest, power
 from dvk.composer.triton_forms import row_pass
 from dvk.composer.triton_online import VariancePair
-from dvk.composer.triton_tile import Axis, power
+from dvk.composer.triton_tile import Axis
 from dvk.composer.triton_write import Function, Writer
 
 
@@ -70,8 +70,7 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
         if reduces or probe.element_stores(stage):
             stages.append(stage)
     row = axes[-1]
-    blocks = row.blocks
-    chunk = -(-blocks // schedule["splits"]) * row.block
+    chunk = -(-row.blocks // schedule["splits"]) * row.block
     partials = Partials(kernel, schedule["splits"], chunk, slots)
     pending = probe.row_stores()
     functions: list[Function] = []

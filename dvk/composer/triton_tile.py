@@ -178,8 +178,3 @@ def needs_int64(kernel: Kernel) -> bool:
     spans = [i.offset.span() for i in kernel.instrs if i.op == "load"] + [s.offset.span() for s in kernel.stores]
     reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
     return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)
-
-
-def power(count: int) -> int:
-    """The next power of two."""
-    return 1 << max(count - 1, 0).bit_length()

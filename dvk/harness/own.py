@@ -6,7 +6,7 @@ Python of its own lifts it, at the native shape and in every timed call, so that
 gains nothing. Libraries of GPU kernels (`libraries`): from outside, at the native shape and from then on, and no call that is warm
 loads another. On a CPU, where any library may hold a BLAS: where its threads stand (`sampling`) in both.
 
-A launch plan has no host code: its operators are in it by name.
+On a GPU the part from outside is narrower for now, see `whole`. A launch plan has no host code: its operators are in it by name.
 
 A CUDA graph runs kernels without a call into whose library they are, so replays are trapped in the proof, too. Who ends there, as
 one who captures kernels of his own does, is heard a second time in a fresh process: nothing may be captured while it is loaded,
@@ -49,8 +49,7 @@ class Own:
         ended: its process ended where PyTorch's operators, libraries and graphs had been.
     """
 
-    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool,
-                 whole: bool = True):
+    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool, whole: bool = True):
         self._whole = whole
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
         self._sampled = sampled
@@ -95,7 +94,7 @@ class Own:
         except (Failed, Gone) as error:
             raise _refused(error) from None
         self._withdraw()
-        with self._without("operators", "replays", "loading"):
+        with self._without("operators", "replays", "loading", instead=("dispatched",)):
             self._bare(native)
         if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
             self._seen = self._bench.seen(self._peer, self._home)
@@ -138,10 +137,9 @@ class Own:
             self._taken = withdraw(self._peer.pid, self._home, self._taken)
 
     @contextmanager
-    def _without(self, *what: What, stage: str = "check") -> Iterator[None]:
-        traps = Traps(False)
-        proof = "replays" in what
-        taken: tuple[What, ...] = what if self._whole else ("dispatched",) if proof else ()
+    def _without(self, *what: What, instead: tuple[What, ...] = (), stage: str = "check") -> Iterator[None]:
+        """`instead` is what is taken where not everything may be."""
+        traps, taken = Traps(False), what if self._whole else instead
         try:
             with unplugged(self._peer.pid, *taken) if taken else nullcontext(traps) as traps:
                 yield

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 A = TypeVar("A")
@@ -25,14 +25,13 @@ def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterat
     source = iter(batches)
     first = list(islice(source, 2))
     if workers <= 1 or len(first) < 2:
-        yield from map(work, first)
-        yield from map(work, source)
+        yield from map(work, chain(first, source))
         return
     pending: deque[Future[B]] = deque()
     # Spawned, not forked: this process may hold threads of torch's or the tokenizer's.
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(work,)) as processes:
         try:
-            for batch in _chained(first, source):
+            for batch in chain(first, source):
                 pending.append(processes.submit(_call, batch))
                 if len(pending) >= 2 * workers:
                     yield pending.popleft().result()
@@ -54,8 +53,3 @@ def _begin(work: Callable[[Any], Any]) -> None:
 
 def _call(batch: Any) -> Any:
     return _work(batch)
-
-
-def _chained(first: Iterable[A], rest: Iterable[A]) -> Iterator[A]:
-    yield from first
-    yield from rest

@@ -20,13 +20,12 @@ from rich.console import Console
 
 from dvk import harness, registry, search
 from dvk.agents import Subject, play_many
-from dvk.agents.judging import Docket
+from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
 from dvk.backbone import open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.harness import backends
-from dvk.harness.court import Contract
 from dvk.records import Backend, Episode, Record, Status, Turn, Verdict
 from dvk.rewards import scores
 from dvk.rewards.scores import Outcome
@@ -166,20 +165,15 @@ def play_all(problems: Sequence[Problem], request: Request, config: Config, devi
     workers = request.workers or config.rollout.judges
     judging: Docket[Any]
     if request.policy in search.STRATEGIES:
-        with Docket(workers, config, baselines=request.baselines, contract=contract_of(device)) as judging:
+        with Docket(workers, config, baselines=request.baselines, contract=contract_for(device)) as judging:
             yield from play_strategy(good(), request, config, judging)
     else:
         backbone = open_backbone(request.policy, config, device=request.device)
         played = config.model_copy(update={"rollout": config.rollout.model_copy(update=rollout_of(request))})
         library = None if request.no_skills or request.library is None else Library.open(request.library)
-        with Docket(workers, played, baselines=request.baselines, contract=contract_of(device)) as judging:
+        with Docket(workers, played, baselines=request.baselines, contract=contract_for(device)) as judging:
             yield from play_many(good(), backbone, library, played, judging=judging)
     yield from bad
-
-
-def contract_of(device: str) -> Contract:
-    """On a GPU by launch plan where a candidate can be reduced to one: ten times as many verdicts a second."""
-    return "auto" if device == "cuda" else "module"
 
 
 def rollout_of(request: Request) -> dict[str, Any]:
@@ -243,7 +237,7 @@ def time_again(episodes: Sequence[Episode], known: dict[tuple[str, int], Verdict
                 wanted.append((episode.task, sample, best.candidate))
     jobs = [(task, candidate) for task, _, candidate in wanted if candidate is not None]
     pool = harness.Pool(request.workers or config.rollout.judges, config)
-    contract = contract_of(jobs[0][0].device if jobs else "cpu")
+    contract = contract_for(jobs[0][0].device if jobs else "cpu")
     for position, verdict in pool.map(jobs, baselines=request.baselines, contract=contract):
         task, sample, _ = wanted[position]
         yield {"task": task.name, "sample": sample, "verdict": verdict}

@@ -13,8 +13,8 @@ from typing import Any
 
 from dvk.composer import cpp, triton_schedule
 from dvk.composer.kernel import Kernel
+from dvk.composer.sizes import power
 from dvk.composer.triton_online import SoftmaxPair, online_pair
-from dvk.composer.triton_tile import power
 from dvk.records import Backend
 
 Schedule = dict[str, Any]

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from dvk.agents import dialects
-from dvk.agents.judging import Docket
+from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
 from dvk.agents.showing import Subject
 from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
 from dvk.composer import CannotCompose, compact
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.court import Contract
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines.sft.collect import DEVICES, bar
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
@@ -62,11 +61,10 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
         episode = Episode.model_validate(row)
         known.add(episode.task.name)
         counts.update(tally(episode))
-    contract: Contract = "auto" if DEVICES[backend] == "cuda" else "module"
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
     docket: Docket[Any]
-    with bar() as shown, Docket(workers, config, contract=contract) as docket:
+    with bar() as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known)
         following = next(coming, None)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dvk.errors import UsageError
+from dvk.pipelines.metrics import FILE
 from dvk.pipelines.sft.fit import newest
+from dvk.runs import MANIFEST, RunFolder
 
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
@@ -52,16 +54,14 @@ def export(run: Path, target: Path, measured: Sequence[Path] = ()) -> dict[str, 
 
 def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
     """What the run says of itself: command, seed, step, and the figures of its stages."""
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = json.loads((run / MANIFEST).read_text())
+    kept = RunFolder.beside(run)
     stages: dict[str, Any] = {}
-    path = run / "summary.jsonl"
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    for told in kept.read("summary.jsonl"):
         stages |= {name: {k: v for k, v in found.items() if k != "checkpoint"}  # where it lay says nothing elsewhere
-                   for name, found in json.loads(line).items() if isinstance(found, dict) and found}  # fmt: skip
+                   for name, found in told.items() if isinstance(found, dict) and found}  # fmt: skip
     steps: dict[str, Any] = {}
-    metrics = run / "metrics.jsonl"
-    for line in metrics.read_text().splitlines() if metrics.is_file() else []:
-        row = json.loads(line)
+    for row in kept.read(FILE):
         steps |= {name: row[name] for name in ("loss", "held_out_loss", "quality_correct") if name in row}
     return {"command": manifest["command"], "seed": manifest["config"]["seed"], "step": int(checkpoint.name.removeprefix("step_")),
             "stages": stages, "last": steps}  # fmt: skip

@@ -7,7 +7,6 @@ training never waits. Where nothing can be executed, that is logged, once, in th
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import time
 from collections.abc import Sequence
@@ -15,26 +14,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from dvk.agents.showing import Subject
 from dvk.config import Config
 from dvk.harness.backends import default_device
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.records import Backend, Record, Status, Task
+from dvk.records import Backend, Status
 from dvk.runs import RunFolder
 
-SUBJECTS = "fit/quality.jsonl"
 SEED = 2
 """Added to the run's seed: other tasks than those collected (0) and played (1)."""
 QUALITY_WORKERS = 4
 """Children that prepare its tasks: the training beside it comes first."""
 GIVEN_UP_S = 5.0
 """What is ended has ended within this."""
-
-
-class Prepared(Record):
-    """A task examined and captured, kept for the next checkpoint."""
-
-    task: Task
-    captured: dict[str, Any]
 
 
 class Quality:
@@ -135,13 +127,12 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, conf
 
 def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) -> dict[str, Any]:
     """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
-    from dvk.agents import Subject, play_many
+    from dvk.agents import play_many
     from dvk.agents.judging import Docket
     from dvk.backbone import open_backbone
-    from dvk.composer import Captured
 
     began = time.monotonic()
-    found = [Subject(p.task, Captured.model_validate(p.captured), backend) for p in prepared(folder, backend, config)]
+    found = subjects(folder, backend, config)
     prepared_s = time.monotonic() - began
     greedy = config.rollout.model_copy(update={"schemes": 0, "null_scheme": True, "rollouts": 1, "turns": 1, "temperature": 0.0,
                                                "summaries": 0})
@@ -161,11 +152,8 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
             "quality_prepared_s": round(prepared_s, 1), "quality_s": round(time.monotonic() - began, 1)}
 
 
-def prepared(folder: Path, backend: Backend, config: Config) -> list[Prepared]:
-    """The tasks, examined and captured at the first checkpoint and read from disk later."""
-    path = folder / SUBJECTS
-    if path.is_file():
-        return [Prepared.model_validate_json(line) for line in path.read_text().splitlines()]
+def subjects(folder: Path, backend: Backend, config: Config) -> list[Subject]:
+    """The tasks, examined and captured at the first checkpoint and remembered for the next."""
     from dvk.agents.preparing import prepare
     from dvk.errors import DvkError
     from dvk.tasks.generate import generate
@@ -177,10 +165,5 @@ def prepared(folder: Path, backend: Backend, config: Config) -> list[Prepared]:
     for made in generate(config.seed + SEED, config.fit.quality_tasks, split="heldout", device=device):
         files.append(home / f"{made.name}.py")
         files[-1].write_text(made.source)
-    found = [Prepared(task=subject.task, captured=subject.captured.model_dump(mode="json"))
-             for subject in prepare(files, device, backend, config, workers=QUALITY_WORKERS)
-             if not isinstance(subject, DvkError) and subject.captured is not None]
-    aside = path.with_suffix(".part")
-    aside.write_text("".join(json.dumps(p.model_dump(mode="json")) + "\n" for p in found))
-    aside.rename(path)
-    return found
+    found = prepare(files, device, backend, config, workers=QUALITY_WORKERS, kept=True)
+    return [subject for subject in found if not isinstance(subject, DvkError) and subject.captured is not None]

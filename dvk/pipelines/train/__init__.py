@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dvk.agents import Subject, play_many, trials
-from dvk.agents.judging import Docket
+from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config
 from dvk.harness import backends
-from dvk.harness.court import Contract
 from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, rows
 from dvk.learn.reinforce import update
@@ -75,8 +74,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
         guards, workers = Guards(config.train), request.workers or config.rollout.judges
-        contract: Contract = "auto" if device == "cuda" else "module"
-        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels, contract=contract)
+        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
+                                     contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
         validates = config.train.validate_every
         with state, metrics, live, docket as judging, draw:
