@@ -34,7 +34,7 @@ class Scorer(torch.nn.Module):
 
         Args:
             model: its logits must be its output embedding applied to the decoder's last hidden state.
-            compiled: run the decoder through torch.compile; pays for many steps of one shape.
+            compiled: run the decoder's layers through torch.compile; pays for many steps of one shape.
 
         Raises:
             UsageError: the model changes its logits after the output embedding.
@@ -47,8 +47,11 @@ class Scorer(torch.nn.Module):
                 raise UsageError(f"models with `{name}` cannot be trained here", "choose a model of the Qwen or Llama families")
         attention.install(plain)
         decoder = plain.get_decoder()
+        if compiled:  # layer by layer: they share what is compiled for the first, a sixth of the time that the whole takes
+            for layer in decoder.layers:
+                layer.compile(dynamic=False)
         # Not registered a second time: they are parts of the model.
-        self.__dict__["decoder"] = torch.compile(decoder, dynamic=False) if compiled else decoder
+        self.__dict__["decoder"] = decoder
         self.__dict__["head"] = plain.get_output_embeddings()
         self.__dict__["score"] = torch.compile(_score, dynamic=True) if compiled else _score
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import cache
 
 from dvk.agents import notes
 from dvk.agents.showing import Subject
-from dvk.agents.teacher.advice import Advice, follow, given, say
+from dvk.agents.teacher.advice import Advice, follow, given, say, understood
 from dvk.composer import Plan, compact
 from dvk.composer.compact import Variant
 from dvk.composer.compact.variants import described
 from dvk.records import Skill
+from dvk.skills import seeds
 
 OWN_SHARE = 0.6
 """Of plain answers: the composer's own plan, so that the likeliest answer is the usual one."""
 IDLE_SHARE = 0.25
 """Of lessons with skills: none of the notes speaks of the task, and the usual answer is right."""
+SEED_SHARE = 0.4
+"""Of notes that were not made for the task: from the seeds, of which a third say what no plan of the composer's does."""
 MAX_NOTES = 3
 
 
@@ -67,19 +71,29 @@ def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: fl
 def _with_skills(subject: Subject, rng: random.Random, own: Variant, others: list[Variant]) -> Lesson:
     captured, backend = subject.captured, subject.backend
     assert captured is not None
-    advices: list[Advice] = []
+    told: list[tuple[Skill, Advice | None]] = []
     if rng.random() >= IDLE_SHARE:
         advice = advise(subject, rng.choice(others), rng)
         if advice is not None and not advice.unseen:
-            advices.append(advice)
-    while len(advices) < MAX_NOTES and (not advices or rng.random() < 0.4):
-        stray = elsewhere(rng)
-        if not stray.unseen:
-            advices.insert(rng.randrange(len(advices) + 1), stray)
+            told.append((skill(say(advice, rng)), advice))
+    while len(told) < MAX_NOTES and (not told or rng.random() < 0.4):
+        stray, means = rng.choice(_seeds()) if rng.random() < SEED_SHARE else _said(elsewhere(rng), rng)
+        if (means is None or not means.unseen) and stray not in (known for known, _ in told):
+            told.insert(rng.randrange(len(told) + 1), (stray, means))
+    advices = tuple(means for _, means in told if means is not None)
     plan = follow(captured, advices, backend)
     answer = own if plan is None else described(captured, plan, backend)
-    skills = tuple(skill(say(advice, rng)) for advice in advices)
-    return Lesson(skills, answer, plan is not None, tuple(advices))
+    return Lesson(tuple(known for known, _ in told), answer, plan is not None, advices)
+
+
+def _said(advice: Advice, rng: random.Random) -> tuple[Skill, Advice]:
+    return skill(say(advice, rng)), advice
+
+
+@cache
+def _seeds() -> list[tuple[Skill, Advice | None]]:
+    """The seeds with what they mean; None: nothing that changes a plan."""
+    return [(known, understood(notes.note(known))) for known in seeds.load()]
 
 
 def advise(subject: Subject, variant: Variant, rng: random.Random) -> Advice | None:

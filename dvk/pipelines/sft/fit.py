@@ -78,9 +78,11 @@ def fit(
     folder = run.path / "fit"
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
+    say = Console(file=sys.stderr, quiet=not chief).print
     kept = team.told(newest(run.path / "checkpoints"))
     with team.chief_first():  # what it makes the others find
         backbone = model(run, read, start, config) if kept is None else trainable(f"hf:{kept}", config)
+        say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, read, backbone, config, origin)
     tokenised_s = time.monotonic() - began
     settings, capacity = config.learning, config.learning.pack_tokens
@@ -93,6 +95,7 @@ def fit(
     if config.fit.max_steps is not None:
         num_steps = min(num_steps, config.fit.max_steps)
     learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config))
+    say(f"{len(train):,} rows of {train.info['num_tokens']:,} tokens after {tokenised_s:.0f} s; the first step compiles on a GPU")
     if kept is not None:
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
@@ -122,7 +125,8 @@ def fit(
             fitted += found["tokens"]
             step = learner.step_number
             if chief:
-                pending.append({"step": step, "epoch": round(epoch + within / steps_of[epoch], 4), **rounded(found)})
+                pending.append({"step": step, "epoch": round(epoch + within / steps_of[epoch], 4),
+                                "elapsed_s": round(time.monotonic() - began, 1), **rounded(found)})
                 bar.update(shown, completed=step, loss=found["loss"], rate=fitted / (time.monotonic() - spent))
             ending = step == num_steps
             if step % config.fit.save_every == 0 or ending:
