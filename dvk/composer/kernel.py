@@ -68,6 +68,8 @@ class Instr:
     """For a load, elements from the buffer's start; for iota, the value."""
     prim: Prim | None = field(default=None, compare=False, repr=False)
     """The primitive whose value it is."""
+    view: View | None = field(default=None, compare=False, repr=False)
+    """For a load, as what its reader named it."""
     call: Call | None = None
     """For a `call`, what is called."""
 
@@ -186,7 +188,8 @@ class _Builder:
         offset = linearize(index, buffer.strides)
         if (at, offset) not in self._loads:
             kind = register_type(buffer.dtype)
-            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset, prim=operand.base)
+            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset, prim=operand.base,
+                                                 view=operand)
         return Ref(self._loads[at, offset])
 
     def add(self, prim: Prim) -> None:

@@ -189,7 +189,9 @@ class PrimGraph:
     values: dict[str, Any]
     outputs: Any
     origins: dict[Prim, str]
-    """The operator that each primitive was made for, by its SSA name."""
+    """The operator that each primitive was made for, by its SSA name; of pieces, with a number for each piece."""
+    pieces: dict[View, Prim]
+    """A part of a computed value → the primitive that computes the part alone."""
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> PrimGraph:
@@ -214,7 +216,11 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
                 lowered = None
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
-    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins)
+    pieces = {view: piece.base for view, piece in state._pieces.items()}
+    numbers: dict[Any, int] = {}
+    for view, piece in pieces.items():
+        origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
+    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
 
 
 def _read_parts(graph: Graph) -> dict[str, set[int]]:

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dvk.pipelines.sft.stages import sources
 from dvk.runs import RunFolder
 from tests.composer.compact_programs import Function, captured
 
-CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "executed": 1, "offset": 1.0}})
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 1, "offset": 1.0}})
 
 
 def opened(folder: Path, *, resume: bool = True) -> RunFolder:
@@ -139,6 +140,13 @@ def test_the_sample_sees_every_family_and_fills_the_rare_ones_first() -> None:
     assert len(sample(found, 10, 0)) == 41, "one of each family, however few are asked for"
     assert sample(found, 100, 0) == chosen != sample(found, 100, 1)
     assert {t.id for t in sample(found, 10_000, 0)} == {t.id for t in found}
+
+
+def test_mutants_are_of_families_and_not_executed() -> None:
+    found = [text(1, "family", "task"), replace(text(2, "family", "task"), seed=None, code=""), replace(text(3, "rare", "task"), seed=None)]
+    assert [t.id for t in sample(found, 10, 0)] == ["id1"]
+    families = decided(found, [{"family": "family", "wrong": None}])
+    assert families["family"]["texts"] == 2 and families["family"]["refused"] is None and families["rare"]["refused"] is not None
 
 
 def test_listings_that_begin_elsewhere_are_the_same_graph(gated: tuple[Path, dict[str, Any], str]) -> None:

@@ -98,6 +98,9 @@ def named(composition: Composition) -> Composition:
     """The composition with its kernels' operators by name."""
     prims, nodes = composition.prims, {n.name: n for n in composition.graph.nodes}
     results = {v.base: nodes[name] for name, v in prims.values.items() if isinstance(v, View) and not v.steps and name in nodes}
+    for view, piece in prims.pieces.items():
+        if view.base in results:
+            results[piece] = results[view.base]
     kernels = {key: _named(plain(k), results, prims.origins) for key, k in composition.kernels.items()}
     return replace(composition, kernels=kernels)
 

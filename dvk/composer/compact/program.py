@@ -119,6 +119,20 @@ def listed(graph: Graph, prims: PrimGraph) -> dict[Prim, str]:
         value = prims.values.get(node.name)
         if isinstance(value, View) and node.name[1:].isdigit() and (not value.steps or value.base not in found):
             found[value.base] = node.name
+    parts = viewed(graph, prims)
+    for view, piece in prims.pieces.items():
+        if view in parts:
+            found.setdefault(piece, parts[view])
+    return found
+
+
+def viewed(graph: Graph, prims: PrimGraph) -> dict[View, str]:
+    """The listing's name of every view of another value; of several alike the first."""
+    found: dict[View, str] = {}
+    for node in graph.nodes:
+        value = prims.values.get(node.name)
+        if isinstance(value, View) and value.steps and node.name[1:].isdigit():
+            found.setdefault(value, node.name)
     return found
 
 

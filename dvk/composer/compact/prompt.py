@@ -8,7 +8,8 @@
     v1 f32[s0,s2] = gelu(v0)
     return v1
 
-Strides follow a type where they are not row-major: `f32[s0,s1]@1,s0`. Floats stand as Python prints them.
+Strides follow a type where they are not row-major: `f32[s0,s1]@1,s0`. Floats stand as Python prints them. What people write in
+many ways is listed in one (`plainly`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
+from dvk.composer.compact.plainly import is_cut, plainly
 from dvk.composer.compact.symbolic import END, Names, packet, symbolic
 from dvk.composer.lowering import is_view
 from dvk.records import Backend, Graph, Node
@@ -40,7 +42,8 @@ def prompt(graph: Graph, device: str, backend: Backend | None = None) -> str:
 def listing(graph: Graph, names: Names, backend: str) -> str:
     """As `prompt`, of a graph whose sizes are named already."""
     head = [backend, *(f"{name}={value}" for name, value in names.values.items())]
-    lines = [" ".join(head), *(_line(node) for node in graph.nodes), f"return {_tree(graph.outputs)}"]
+    nodes = {node.name: node for node in graph.nodes}
+    lines = [" ".join(head), *(_line(plainly(node, nodes)) for node in graph.nodes if not is_cut(node)), f"return {_tree(graph.outputs)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -28,7 +28,7 @@ from dvk.composer import recipes, triton
 from dvk.composer.capture import Captured
 from dvk.composer.compact.cpp_text import CppWriter
 from dvk.composer.compact.named import named
-from dvk.composer.compact.program import CompactHost, listed
+from dvk.composer.compact.program import CompactHost, listed, viewed
 from dvk.composer.compact.symbolic import Names, symbolic
 from dvk.composer.compose import Composition, Plan, fuse_graph, renderer
 from dvk.composer.kernel import Kernel
@@ -90,7 +90,7 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
     composition = fused(captured, plan.recipes, backend)
     render = renderer(backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
-    names = listed(composition.graph, composition.prims)
+    names: dict[Any, str] = {**listed(composition.graph, composition.prims), **viewed(composition.graph, composition.prims)}
     replay = "cuda_graph" in plan.recipes and backend == "triton"
 
     def shown(kernel: Kernel, inputs: list[str], outputs: list[str], more: Callable[[str, int], str]) -> list[str]:
@@ -104,12 +104,14 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
 
 
 def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
-    """Instruction → the name of its value."""
+    """Instruction → the name of its value; a part of a tensor goes by the part's name. The listing names primitives and views."""
     found: dict[int, str] = {}
     taken: set[str] = set()
     unnamed = 0
     for instr in kernel.instrs:
-        value = listing.get(instr.prim, "")
+        part = instr.view is not None and any(step.method in ("slice", "select") for step in instr.view.steps)
+        whole = "" if part or instr.prim is None else listing.get(instr.prim, "")
+        value = listing.get(instr.view, whole) if instr.view is not None else whole
         name = f"e{value[1:]}" if value.startswith("v") else f"e{value}"
         if not value or name in taken:
             name, unnamed = f"a{unnamed}", unnamed + 1

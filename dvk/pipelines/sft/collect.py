@@ -28,6 +28,7 @@ from dvk.agents.showing import Subject
 from dvk.agents.teacher import Lesson, lessons
 from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
@@ -46,6 +47,8 @@ class Block:
     backend: Backend
     seed: int
     per_task: int
+    mutants: int
+    per_mutant: int
     with_skills: float
     offset: float
     folder: str
@@ -68,8 +71,9 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     folder = run.path / "collect" / "renderings"
     folder.mkdir(parents=True, exist_ok=True)
     each = -(-num_tasks // len(backends))
-    blocks = [Block(number, min(BLOCK, each - number * BLOCK), backend, config.seed, config.collect.per_task, config.collect.with_skills,
-                    config.collect.offset, str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
+    how = config.collect
+    blocks = [Block(number, min(BLOCK, each - number * BLOCK), backend, config.seed, how.per_task, how.mutants, how.per_mutant,
+                    how.with_skills, how.offset, str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
     counts: Counter[str] = Counter()
     for row in run.read("collect/blocks.jsonl"):
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
@@ -109,29 +113,43 @@ def render(block: Block) -> dict[str, Any]:
     device = DEVICES[block.backend]
     counts: Counter[str] = Counter()
     dialect = dialects.get("compact")
+    mutants = Mutants(rng)
     lines = []
-    for made in generate(rng.randrange(1 << 48), block.num_tasks, device=device):
-        counts["tasks"] += 1
-        task = made.task(device)
-        try:
-            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices.
-            captured = trace_quickly(made.task("cpu"))
-            offsets = drawn(captured, rng, block.offset)
-            captured = shifted(captured, offsets)
-            found = lessons(Subject(task, captured, block.backend), rng, block.per_task, with_skills=block.with_skills)
-        except (CannotCompose, DvkError):
-            counts["not_composed"] += 1
-            continue
-        about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
-        subject = Subject(task, captured, block.backend)
-        seen: set[str] = set()
-        for lesson in found:
-            example = as_example(lesson, subject, about, dialect, {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
+    seen: set[str] = set()
+
+    def teach(subject: Subject, about: ExampleTask, count: int, made: dict[str, Any]) -> None:
+        for lesson in lessons(subject, rng, count, with_skills=block.with_skills):
+            example = as_example(lesson, subject, about, dialect, made)
             if example.id not in seen:
                 seen.add(example.id)
                 lines.append(example.model_dump_json(exclude_defaults=True))
                 counts["examples"] += 1
                 counts[f"kind_{example.kind}"] += 1
+
+    for made in generate(rng.randrange(1 << 48), block.num_tasks, device=device):
+        counts["tasks"] += 1
+        task = made.task(device)
+        about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
+        try:
+            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices.
+            captured = trace_quickly(made.task("cpu"))
+            offsets = drawn(captured, rng, block.offset)
+            teach(Subject(task, shifted(captured, offsets), block.backend), about, block.per_task,
+                  {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
+        except (CannotCompose, DvkError):
+            counts["not_composed"] += 1
+            continue
+        mutants.see(captured)
+        for _ in range(block.mutants):
+            mutant = mutants.of(captured)
+            if mutant is None:
+                break
+            try:
+                moved = shifted(mutant, drawn(mutant, rng, block.offset))
+                teach(Subject(task, moved, block.backend), about, block.per_mutant, {"mutant_of": made.seed})
+                counts["mutants"] += 1
+            except CannotCompose:
+                counts["mutants_not_composed"] += 1
     aside = block.path.with_suffix(".part")
     aside.write_text("".join(line + "\n" for line in lines))
     aside.rename(block.path)
@@ -142,7 +160,8 @@ def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: di
     """A lesson as an example in a dialect.
 
     Args:
-        made: what makes the task and its listing again: the generator's `seed`, and `offsets` where there are any.
+        made: what makes the task and its listing again: the generator's `seed`, and `offsets` where there are any; of a mutant
+            `mutant_of`, the seed of the task whose graph it is like.
     """
     assert subject.captured is not None
     asked = dialect.policy(subject, lesson.skills, Agents())

@@ -18,7 +18,7 @@ from dvk.records import Backend, content_hash
 
 @dataclass(frozen=True)
 class Text:
-    """One text that could be executed."""
+    """One text; those of tasks can be executed, those of mutants are of families that are."""
 
     id: str
     """Hash of task and text: a text that several conversations end with is one."""
@@ -26,9 +26,10 @@ class Text:
     backend: Backend
     task: str
     level: str
-    seed: int
-    """`generate.make(seed, level, profile)` gives its task."""
+    seed: int | None
+    """`generate.make(seed, level, profile)` gives its task; None: it is a mutant's."""
     code: str
+    """Empty for a mutant's, of which there are many."""
     offsets: tuple[tuple[str, int], ...] = ()
     """What its listing's indices were moved by (`offsets`)."""
 
@@ -48,22 +49,25 @@ def texts(paths: Iterable[Path]) -> Iterator[Text]:
         for line in path.open("rb"):
             row = json.loads(line)
             family = family_of(row)
-            if family is None or "seed" not in row["quality"]:
+            if family is None:
                 continue
             id_ = content_hash(row["task"]["id"], row["backend"], row["code"])
             if id_ not in seen:
                 seen.add(id_)
                 moved = tuple(sorted(row["quality"].get("offsets", {}).items()))
-                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], row["quality"]["seed"], row["code"], moved)
+                seed = row["quality"].get("seed")
+                code = row["code"] if seed is not None else ""
+                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved)
 
 
 def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
-    """At least `count` texts, and one or more of every family; all of them where there are fewer.
+    """At least `count` texts, and one or more of every family that tasks have; all of them where there are fewer.
 
     Rare families are filled first: the allowance of each is doubled until there are enough. Texts of one task are taken
     together, because they share its reference, its inputs and its expected outputs.
     """
     by_task: dict[tuple[str, Backend], list[Text]] = {}
+    found = [text for text in found if text.seed is not None]
     for text in found:
         by_task.setdefault((text.task, text.backend), []).append(text)
     order = sorted(by_task, key=lambda key: content_hash(str(seed), *key))

@@ -92,6 +92,7 @@ def _answers(
     def request(group: list[Text]) -> dict[str, Any]:
         first = group[0]
         device = where(first.backend, config)
+        assert first.seed is not None, "mutants are not chosen"
         made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
         assert made is not None and device is not None, "it was made before, and chosen because it can be executed"
         return {"task": made.task(device).model_dump(mode="json"), "backend": first.backend, "texts": [t.code for t in group],
