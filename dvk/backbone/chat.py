@@ -12,6 +12,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from dvk.backbone import Conversation
+from dvk.backbone.tokenizer import encoder
 from dvk.errors import UsageError
 
 END = "<|im_end|>"
@@ -59,6 +60,7 @@ class Chat:
         """The token that ends an answer; None for a tokenizer that has no end."""
         self.stop: tuple[str, ...] = (END,) if speaks_chatml and known is None else ()
         """Texts that end an answer because the tokenizer lacks them as tokens."""
+        self._ids = encoder(tokenizer)
 
     def render(self, conversation: Conversation) -> str:
         """The conversation as the model reads it, up to where its answer begins.
@@ -78,14 +80,11 @@ class Chat:
 
     def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """Token ids of `render`."""
-        return self._ids(self.render(conversation))
+        return tuple(self._ids(self.render(conversation)))
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """Token ids of an answer with the token that ends it."""
         return (*self._ids(text), *([] if self.end is None else [self.end]))
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _with_objects(message: dict[str, Any]) -> dict[str, Any]:

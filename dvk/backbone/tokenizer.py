@@ -6,7 +6,10 @@ is one token once it is frequent), and numbers stay readable digit by digit. Not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -17,6 +20,8 @@ ROLES = ("system", "user", "assistant", "tool")
 SPECIAL = (PAD, END, *(f"<|{role}|>" for role in ROLES))
 LONGEST_TOKEN = 32
 """Characters: without a bound whole frequent lines become tokens, each seen in one context only."""
+REMEMBERED = 1 << 16
+"""Lines whose tokens are remembered: some 40 MB."""
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}<|system|>{{ tool | tojson }}<|end|>{% endfor -%}
@@ -70,3 +75,70 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, positions: int) -> An
         tokenizer_object=bpe, pad_token=PAD, eos_token=END, additional_special_tokens=list(SPECIAL[2:]),
         chat_template=TEMPLATE, response_template=RESPONSE, model_max_length=positions, clean_up_tokenization_spaces=False,
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ many texts that say nearly the same
+
+class ByLine:
+    """Text → ids as the tokenizer gives them, for one that splits after newlines and around digits: line by line, remembered.
+
+    No token spans such a split, so a text's tokens are those of its parts. Of a hundred lines of generated kernels ninety were
+    seen before, and of what stands between their digits nearly all: ten times faster than the tokenizer on whole texts.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        self._lines: dict[str, list[int]] = {}
+        self._parts: dict[str, list[int]] = {}
+
+    def __call__(self, text: str) -> list[int]:
+        found: list[int] = []
+        for line in _LINE.findall(text):
+            ids = self._lines.get(line)
+            if ids is None:
+                if len(self._lines) >= REMEMBERED:
+                    self._lines.clear()
+                ids = self._lines[line] = [id_ for part in _PART.findall(line) for id_ in self._part(part)]
+            found += ids
+        return found
+
+    def _part(self, text: str) -> list[int]:
+        ids = self._parts.get(text)
+        if ids is None:
+            if len(self._parts) >= REMEMBERED:
+                self._parts.clear()
+            ids = self._parts[text] = _whole(self.tokenizer, text)
+        return ids
+
+    def __reduce__(self) -> Any:
+        return ByLine, (self.tokenizer,)
+
+
+_LINE = re.compile(r"[^\n]*\n+|[^\n]+")
+_PART = re.compile(r"[0-9]|[^0-9]+")
+
+
+def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    """The quickest way from a text to its ids, special tokens in it read but none added."""
+    return ByLine(tokenizer) if splits_lines(tokenizer) else partial(_whole, tokenizer)
+
+
+def _whole(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def splits_lines(tokenizer: Any) -> bool:
+    """Whether `ByLine` is right for it: it splits as `train_tokenizer` makes it, and no added token reaches over a split."""
+    try:
+        made = json.loads(tokenizer.backend_tokenizer.to_str())
+        steps = made["pre_tokenizer"]["pretokenizers"]
+        return (
+            [step["type"] for step in steps] == ["Split", "Digits", "ByteLevel"]
+            and (steps[0]["pattern"], steps[0]["behavior"], steps[0]["invert"]) == ({"Regex": "\n+"}, "MergedWithPrevious", False)
+            and steps[1]["individual_digits"] and not steps[2]["add_prefix_space"] and not steps[2]["use_regex"]
+            and made["normalizer"] is None and not made["model"]["dropout"]
+            and not any(token["lstrip"] or token["rstrip"] or token["single_word"] or re.search("[0-9\n]", token["content"])
+                        for token in made["added_tokens"])
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False

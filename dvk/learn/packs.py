@@ -6,6 +6,7 @@ of packs is a function of seed and epoch, so a resumed run goes on with the pack
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -37,24 +38,21 @@ def plan(lengths: np.ndarray, capacity: int, seed: int) -> list[np.ndarray]:
 
     order = np.random.default_rng(seed).permutation(len(lengths))
     done: list[np.ndarray] = []
-    free: list[int] = []
-    held: list[list[int]] = []
-    for index in order.tolist():
-        size = int(lengths[index])
+    # (tokens left, when it was begun, what is in it), the fullest first; of two equally full ones the older.
+    bins: list[tuple[int, int, list[int]]] = []
+    for number, (index, size) in enumerate(zip(order.tolist(), lengths[order].tolist())):
         if size > capacity:
             continue
-        best = min((i for i, left in enumerate(free) if left >= size), key=free.__getitem__, default=-1)
-        if best < 0:
-            if len(free) == OPEN_BINS:
-                fullest = min(range(len(free)), key=free.__getitem__)
-                done.append(np.asarray(held.pop(fullest)))
-                free.pop(fullest)
-            free.append(capacity)
-            held.append([])
-            best = len(free) - 1
-        held[best].append(index)
-        free[best] -= size
-    done += [np.asarray(h) for h in held]
+        place = bisect_left(bins, (size,))
+        if place < len(bins):
+            left, begun, held = bins.pop(place)
+        else:
+            if len(bins) == OPEN_BINS:
+                done.append(np.asarray(bins.pop(0)[2]))
+            left, begun, held = capacity, number, []
+        held.append(index)
+        insort(bins, (left - size, begun, held))
+    done += [np.asarray(held) for _, _, held in sorted(bins, key=lambda one: one[1])]
     mixed = np.random.default_rng(seed + 1).permutation(len(done))
     return [done[i] for i in mixed]
 

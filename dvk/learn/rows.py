@@ -82,36 +82,14 @@ class Store:
     @classmethod
     def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int] | np.ndarray, Sequence[bool] | np.ndarray]], vocabulary: int,
               info: Mapping[str, Any] = MappingProxyType({})) -> Store:
-        """Make a store from (ids, targets) pairs; it exists only when it is whole.
-
-        Args:
-            folder: where it will be; what is there is replaced.
-            rows: in the order in which they are numbered.
-            vocabulary: ids are below this.
-            info: kept in `store.json`.
-        """
+        """Make a store from (ids, targets) pairs; see `Writer`."""
         import numpy as np
 
-        dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
-        aside = folder.with_name(folder.name + ".part")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        starts = [0]
-        num_targets = 0
-        with (aside / "ids.bin").open("wb") as ids_file, (aside / "targets.bin").open("wb") as targets_file:
-            for block in _blocks(rows, BLOCK_ROWS):
-                ids_file.write(np.concatenate([np.asarray(ids, dtype) for ids, _ in block]).tobytes())
-                marks = np.concatenate([np.asarray(targets, bool) for _, targets in block])
-                targets_file.write(marks.tobytes())
-                num_targets += int(marks.sum())
-                for ids, _ in block:
-                    starts.append(starts[-1] + len(ids))
-        np.save(aside / "starts.npy", np.asarray(starts, np.int64))
-        (aside / "store.json").write_text(json.dumps(
-            {**info, "dtype": dtype, "num_rows": len(starts) - 1, "num_tokens": starts[-1], "num_targets": num_targets}))
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-        return cls(folder)
+        writer = Writer(folder, vocabulary)
+        for block in _blocks(rows, BLOCK_ROWS):
+            ids, targets = [np.asarray(ids, writer.dtype) for ids, _ in block], [np.asarray(marks, bool) for _, marks in block]
+            writer.add(np.concatenate(ids), np.concatenate(targets), np.array([len(row) for row in ids]))
+        return writer.finish(info)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -126,6 +104,56 @@ class Store:
         """The row with this number, advantage 1."""
         begin, end = self.starts[index], self.starts[index + 1]
         return Row(self.ids[begin:end].tolist(), self.targets[begin:end].tolist())
+
+
+class Writer:
+    """Makes a store, many rows at a time; it exists only when `finish` has made it whole.
+
+    Args:
+        folder: where it will be; what is there is replaced.
+        vocabulary: ids are below this.
+    """
+
+    def __init__(self, folder: Path, vocabulary: int):
+        self.folder, self.dtype = folder, dtype_for(vocabulary)
+        self._aside = folder.with_name(folder.name + ".part")
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir(parents=True)
+        self._ids, self._targets = (self._aside / "ids.bin").open("wb"), (self._aside / "targets.bin").open("wb")
+        self._lengths: list[np.ndarray] = []
+        self._num_targets = 0
+
+    def add(self, ids: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> None:
+        """Rows that lie one after another, in the order in which they are numbered.
+
+        Args:
+            ids: of all rows, shape (tokens,).
+            targets: for each token, whether it is learned, bool, shape (tokens,).
+            lengths: tokens of every row, shape (rows,).
+        """
+        self._ids.write(ids.astype(self.dtype, copy=False).tobytes())
+        self._targets.write(targets.tobytes())
+        self._lengths.append(lengths)
+        self._num_targets += int(targets.sum())
+
+    def finish(self, info: Mapping[str, Any] = MappingProxyType({})) -> Store:
+        """The store; `info` is kept in its `store.json`."""
+        import numpy as np
+
+        self._ids.close()
+        self._targets.close()
+        starts = np.concatenate([np.zeros(1, np.int64), *self._lengths]).cumsum(dtype=np.int64)
+        np.save(self._aside / "starts.npy", starts)
+        (self._aside / "store.json").write_text(json.dumps({**info, "dtype": self.dtype, "num_rows": len(starts) - 1,
+                                                            "num_tokens": int(starts[-1]), "num_targets": self._num_targets}))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._aside.rename(self.folder)
+        return Store(self.folder)
+
+
+def dtype_for(vocabulary: int) -> str:
+    """The narrowest type of ids below `vocabulary`."""
+    return "uint16" if vocabulary <= 1 << 16 else "uint32"
 
 
 def _blocks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:

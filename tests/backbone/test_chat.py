@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import pickle
+import random
 
 import pytest
+from tokenizers import normalizers, pre_tokenizers
 
 from dvk.backbone import Conversation
 from dvk.backbone.chat import Chat
 from dvk.backbone.hf import Hf
-from dvk.backbone.tokenizer import train_tokenizer
+from dvk.backbone.tokenizer import ByLine, encoder, splits_lines, train_tokenizer
 from dvk.errors import UsageError
 
 TOOL = {"type": "function", "function": {"name": "select_skills", "parameters": {"type": "object", "properties": {"names": {}}}}}
@@ -77,3 +80,32 @@ def test_nano_s_template_uses_its_role_tokens(shared_nano: Hf) -> None:
     assert answer[-1] in shared_nano.end_ids
     assert shared_nano.tokenizer.decode(answer[:-1]) == "k0: relu\n"
     assert "select_skills" in shared_nano.chat.render(TALK)
+
+
+def test_remembered_lines_are_what_the_tokenizer_says() -> None:
+    """Whatever the text: newlines in runs, digits of any script, special tokens and parts of them, what is no character."""
+    kernels = "k0:\n  for (long i0 = 0; i0 < s0*s1; ++i0) {\n    float e29 = x38[i0];\n\n  }\nreturn v31\n"
+    tokenizer = train_tokenizer([kernels] * 9, 320, 512)
+    quick = encoder(tokenizer)
+    assert isinstance(quick, ByLine)
+    draw = random.Random(0)
+    parts = ["\n", "\n\n", " ", "7", "10", "\u00b2", "\u0663", "\u00e9", "\r\n", "<|end|>", "<|en", "d|>", "<|user|>",
+             "for (long i", "x38[i0];", "\U0001f600"]  # fmt: skip
+    for _ in range(400):
+        text = "".join(draw.choices(parts, k=draw.randint(0, 12)))
+        assert quick(text) == tokenizer(text, add_special_tokens=False)["input_ids"], repr(text)
+    again = pickle.loads(pickle.dumps(Chat(tokenizer, "own")))
+    assert again.encode_answer(kernels) == Chat(tokenizer, "own").encode_answer(kernels)
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: t.add_tokens(["e29 = x3"]), lambda t: setattr(t.backend_tokenizer, "pre_tokenizer", pre_tokenizers.ByteLevel()),
+    lambda t: setattr(t.backend_tokenizer, "normalizer", normalizers.NFC()),
+])
+def test_tokens_that_reach_over_lines_or_digits_are_left_to_the_tokenizer(change) -> None:  # type: ignore[no-untyped-def]
+    tokenizer = train_tokenizer(["float e29 = x38;\n"] * 3, 270, 512)
+    change(tokenizer)
+    assert not splits_lines(tokenizer)
+    text = "float e29 = x38;\nfloat"
+    assert encoder(tokenizer)(text) == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert pickle.loads(pickle.dumps(Chat(tokenizer, "own"))).encode_answer(text)[:-1] == tuple(encoder(tokenizer)(text))

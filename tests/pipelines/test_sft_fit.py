@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,22 @@ import pytest
 from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.learn.examples import Example, ExampleTask
+from dvk.learn.examples import Example, ExampleTask, write
+from dvk.learn.sources import InMemory, OnDisk
+from dvk.pipelines.sft import tokens
 from dvk.pipelines.sft.export import THRESHOLDS, export
-from dvk.pipelines.sft.fit import fit, is_held_out, newest, trainable, weighed
+from dvk.pipelines.sft.fit import fit, newest, trainable
 from dvk.pipelines.sft.quality import Quality
 from dvk.pipelines.sft.stages import best as improving
-from dvk.pipelines.sft.tokens import Rendering
+from dvk.pipelines.sft.tokens import Rendering, is_held_out
 from dvk.runs import RunFolder
 
 OPS = ("relu", "gelu", "tanh", "silu", "exp")
 
 
-def examples(count: int = 60) -> Iterator[Example]:
+def examples(count: int = 60) -> InMemory:
     """What operator a listing names, answered by its kernel; every third with a second turn."""
+    found = InMemory()
     for number in range(count):
         op = OPS[number % len(OPS)]
         messages: list[dict[str, Any]] = [{"role": "user", "content": f"cpp s0={number}\nv0 = {op}(x0)\nwrite"},
@@ -32,7 +36,9 @@ def examples(count: int = 60) -> Iterator[Example]:
         if number % 3 == 0:
             messages += [{"role": "user", "content": "ok 1.02\nagain"},
                          {"role": "assistant", "content": f"def run(x0):\n    return {op}_(x0)"}]
-        yield Example.new(kind="policy", messages=tuple(messages), task=ExampleTask(id=f"task{number}"), origin="test", backend="cpp")
+        found.append(Example.new(kind="policy", messages=tuple(messages), task=ExampleTask(id=f"task{number}"), origin="test",
+                                 backend="cpp"))  # fmt: skip
+    return found
 
 
 def settings(**fit_settings: Any) -> Config:
@@ -50,7 +56,7 @@ def opened(folder: Path, config: Config, *, resume: bool = False) -> RunFolder:
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     with opened(folder, settings()) as run:
-        return folder, fit(run, examples, "nano-from-zero", settings())
+        return folder, fit(run, examples(), "nano-from-zero", settings())
 
 
 def test_it_learns_and_its_checkpoint_is_a_nano(fitted: tuple[Path, dict[str, Any]]) -> None:
@@ -84,10 +90,10 @@ def test_a_killed_fit_ends_where_the_uninterrupted_one_does(fitted: tuple[Path, 
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "step", dies)
         with pytest.raises(Killed), opened(tmp_path / "cut", settings()) as run:
-            fit(run, examples, "nano-from-zero", settings())
+            fit(run, examples(), "nano-from-zero", settings())
     assert newest(tmp_path / "cut" / "checkpoints") == tmp_path / "cut" / "checkpoints" / "step_000010"
     with opened(tmp_path / "cut", settings(), resume=True) as run:
-        again = fit(run, examples, "nano-from-zero", settings())
+        again = fit(run, examples(), "nano-from-zero", settings())
     whole, resumed = trainable(f"nano:{figures['checkpoint']}", Config()), trainable(f"nano:{again['checkpoint']}", Config())
     for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -95,8 +101,8 @@ def test_a_killed_fit_ends_where_the_uninterrupted_one_does(fitted: tuple[Path, 
 
 def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str, Any]]) -> None:
     backbone = trainable(f"nano:{fitted[1]['checkpoint']}", Config())
-    example = next(examples(1))
-    rows = Rendering(backbone, 512).example(example)
+    example = examples(1)[0]
+    rows = Rendering(backbone).example(example)
     text = "".join(backbone.tokenizer.decode([i for i, t in zip(ids, marks, strict=True) if t]) for ids, marks in rows)
     assert "F.relu" in text and "relu_(x0)" in text and "again" not in text and "write" not in text
     assert sum(sum(marks) for _, marks in rows) == sum(
@@ -104,18 +110,16 @@ def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str,
 
 
 def test_held_out_tasks_are_held_out_whole() -> None:
-    shares = [is_held_out(e, 0.1) for e in examples(2000)]
-    assert 120 < sum(shares) < 280
-    first = next(examples(1))
-    assert is_held_out(first, 0.1) == is_held_out(first.model_copy(update={"kind": "summary"}), 0.1)
+    assert 120 < sum(is_held_out(f"task{number}", 0.1) for number in range(2000)) < 280
+    assert is_held_out("a", 1.0) and not is_held_out("a", 0.0)
 
 
 def test_what_cannot_be_fitted_says_so(tmp_path: Path) -> None:
     config = settings()
     with opened(tmp_path / "a", config) as run, pytest.raises(UsageError, match="nothing to train on"):
-        fit(run, lambda: iter(()), "nano-from-zero", config)
+        fit(run, InMemory(), "nano-from-zero", config)
     with opened(tmp_path / "b", config) as run, pytest.raises(UsageError, match="cannot be trained"):
-        fit(run, examples, "scripted", config)
+        fit(run, examples(), "scripted", config)
 
 
 def test_best_steps_are_the_improving_ones() -> None:
@@ -127,9 +131,9 @@ def test_best_steps_are_the_improving_ones() -> None:
     better, best, worse = (row(n, speedup=s, parent=parent.id, round_speedups=(1.0, s)) for n, s in ((1, 1.3), (2, 1.6), (3, 0.9)))
     repaired = row(4, speedup=1.2, round_speedups=(None, 1.2))
     given = [parent, better, best, worse, repaired, row(5)]
-    assert [e.id for e in improving(lambda: iter(given))()] == [best.id]
+    assert [e.id for e in improving(InMemory(given))] == [best.id]
     with pytest.raises(UsageError, match="no example improves"):
-        improving(lambda: iter([parent, repaired]))
+        improving(InMemory([parent, repaired]))
 
 
 def test_quality_that_cannot_be_measured_is_said_once(tmp_path: Path) -> None:
@@ -155,11 +159,49 @@ def test_checkpoints_are_measured_beside_the_training(fitted: tuple[Path, dict[s
         assert row["step"] == 30 and "missing" in row["quality_skipped"]
 
 
-def test_what_was_played_counts_more_beside_renderings_only() -> None:
-    played = next(examples(1)).model_copy(update={"verified": True, "quality": {}})
-    rendering = played.model_copy(update={"verified": False, "quality": {"family": "flat"}})
-    assert list(weighed(iter([rendering, played, rendering]), 3)) == [rendering, played, played, played, rendering]
-    assert list(weighed(iter([played, played]), 3)) == [played, played]
+def kinds_of(example: Example, **changes: Any) -> Example:
+    made = example.model_copy(update=changes)
+    return made.model_copy(update={"id": made.content_id()})
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_tokens_are_made_in_one_pass_as_they_are_defined(fitted: tuple[Path, dict[str, Any]], tmp_path: Path, workers: int,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """Order, held-out tasks, rows that are too long, and what was played, again and again once a rendering was seen."""
+    monkeypatch.setattr(tokens, "BLOCK", 7)
+    chat = trainable(f"nano:{fitted[1]['checkpoint']}", Config()).chat
+    given = examples(60)
+    rendered = [5, 6, 20, 21, 22, 40]
+    given = InMemory(kinds_of(e, quality={"family": "flat"}) if n in rendered else e for n, e in enumerate(given))
+    given[30] = kinds_of(given[30], messages=({"role": "user", "content": "x" * 400}, {"role": "assistant", "content": "no"}))
+    given[31] = kinds_of(given[31], kind="summary", verified=True, quality={"family": "flat"})  # executed itself: no rendering
+    write(tmp_path / "given.jsonl", given)
+    config = settings(held_out=0.3, played_repeats=3)
+    made = tokens.tokenise(tmp_path, OnDisk([tmp_path / "given.jsonl"]), chat, config, "o", workers)
+    for store, held in zip(made, (False, True)):
+        wanted, kinds, too_long = [], Counter[str](), 0
+        for number, example in enumerate(given):
+            times = 3 if number > 5 and number not in rendered and not held else 1
+            for ids, marks in Rendering(chat).example(example) * times if is_held_out(example.task.id, 0.3) == held else ():
+                if len(ids) > 256:
+                    too_long += 1
+                    continue
+                wanted.append((ids, marks))
+                kinds[example.kind] += 1
+        assert [(store.row(i).ids, store.row(i).targets) for i in range(len(store))] == wanted and len(wanted) > 10
+        assert store.info["by_kind"] == kinds and store.info["too_long"] == too_long
+    assert made[0].info["too_long"] + made[1].info["too_long"] > 0 and "summary" in made[0].info["by_kind"] | made[1].info["by_kind"]
+
+
+def test_tokens_are_made_once_and_anew_when_either_half_is_missing(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    chat = trainable(f"nano:{fitted[1]['checkpoint']}", Config()).chat
+    tokens.tokenise(tmp_path, examples(), chat, settings(), "o", 1)
+    again = tokens.tokenise(tmp_path, InMemory(), chat, settings(), "o", 1)[0]
+    assert len(again) > 40, "what is there is not made again"
+    shutil.rmtree(tmp_path / "held_out")
+    train, held = tokens.tokenise(tmp_path, examples(30), chat, settings(), "o", 1)
+    assert len(train) + len(held) == 30
+    assert len(tokens.tokenise(tmp_path, examples(20), chat, settings(), "other", 1)[0]) <= 20
 
 
 def test_an_export_is_the_checkpoint_rounded_with_a_card(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

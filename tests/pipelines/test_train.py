@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from dvk.composer import capture, compact
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.learn.examples import Example, ExampleTask
+from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import Request, train
 from dvk.pipelines.train.draw import Draw
@@ -74,12 +74,9 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
             messages = (*asked.messages, {"role": "assistant", "content": text})
             found.append(Example.new(kind="policy", messages=messages, task=ExampleTask(id=task.id), origin="test", backend="cpp"))
 
-    def read() -> Iterator[Example]:
-        return iter(found * 8)
-
     folder = tmp_path_factory.mktemp("taught") / "run"
     with RunFolder.open(folder, command="sft", name="t", argv=("dvk",), config=CONFIG, resume=False) as run:
-        return f"nano:{fit(run, read, 'nano-from-zero', CONFIG)['checkpoint']}"
+        return f"nano:{fit(run, InMemory(found * 8), 'nano-from-zero', CONFIG)['checkpoint']}"
 
 
 def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) -> Request:

@@ -53,7 +53,7 @@ def resumed(home: str) -> Any:
 def fitted(folder: str) -> Any:
     config = fitting.settings()
     with Team.join(120) as team, team.folder(Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True) as run:
-        return fit(run, fitting.examples, "nano-from-zero", config, team=team)
+        return fit(run, fitting.examples(), "nano-from-zero", config, team=team)
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from dvk.backbone import Completion, Conversation, Sampling, Usage, nano
 from dvk.composer import capture, compact
 from dvk.config import Config
 from dvk.learn.examples import Example, ExampleTask
+from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import Request, train
 from dvk.records import Candidate, Episode, Interval, Skill, Status, Task, Timing, Verdict, content_hash
@@ -210,7 +211,7 @@ def teach(out: Path) -> None:
         texts_said = [str(m["content"]) for e in found for m in e.messages]
         base = nano.make(home / "base", texts_said, size=shape, vocabulary=400, positions=1024, seed=0)
         with RunFolder.open(home / "fit", command="sft", name="w", argv=(), config=CONFIG, resume=False) as fitted:
-            told = fit(fitted, lambda: iter(found), f"nano:{base}", CONFIG)
+            told = fit(fitted, InMemory(found), f"nano:{base}", CONFIG)
         print({k: told[k] for k in ("steps", "targets", "fitted_s")}, fitted.read("metrics.jsonl")[-1])
         from transformers import AutoModelForCausalLM
 

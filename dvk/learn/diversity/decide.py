@@ -14,8 +14,8 @@ from dvk.config import Config
 from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
 from dvk.learn.diversity.contamination import Suites, source_of
 from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, Row, Rows, facts, sketched, words
-from dvk.learn.diversity.sources import Source, parsed
 from dvk.learn.examples import Example
+from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 from dvk.records import content_hash
 

@@ -21,8 +21,8 @@ from dvk.config import Config
 from dvk.config.teaching import Diversity
 from dvk.learn.diversity import filter, stream
 from dvk.learn.diversity.contamination import Suites, source_of
-from dvk.learn.diversity.sources import OnDisk, parsed
 from dvk.learn.examples import Example, files
+from dvk.learn.sources import OnDisk, parsed
 from dvk.learn.spread import spread
 
 VERSION = 1

@@ -20,8 +20,8 @@ from dvk.config import Config
 from dvk.learn import examples as files
 from dvk.learn.diversity import report
 from dvk.learn.diversity.decide import VERSION, Progress, decide
-from dvk.learn.diversity.sources import InMemory, OnDisk
 from dvk.learn.examples import Example
+from dvk.learn.sources import InMemory, OnDisk
 from dvk.records import content_hash
 
 

@@ -14,7 +14,6 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,13 +169,6 @@ def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: di
         kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),
         task=about, signature=subject.captured.graph.signature(), backend=subject.backend, skills=tuple(s.name for s in lesson.skills),
         code=text, quality={"family": lesson.family, "follows": lesson.follows, **made}, origin="composer")  # fmt: skip
-
-
-def stream(paths: Sequence[Path]) -> Callable[[], Iterator[Example]]:
-    """The examples of files, in their order; opened anew at every call."""
-    from dvk.learn.examples import read
-
-    return lambda: (example for path in paths for example in read(path))
 
 
 def bar(what: str = "blocks") -> Progress:

@@ -8,40 +8,32 @@ optimizer it had. The data order is a function of seed and epoch.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dvk import machine
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.learn.examples import Example
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
-from dvk.learn.rows import Store
+from dvk.learn.sources import Source
 from dvk.pipelines.metrics import FILE, Metrics, rewind
-from dvk.pipelines.sft.tokens import Rendering
+from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 from dvk.team import Team
 
 FRESH = "nano-from-zero"
 """`--from` this makes a nano with a tokenizer of its own."""
-SAMPLE = 20_000
-"""Examples that a fresh tokenizer is trained on: about 20 MB."""
-
-Read = Callable[[], Iterator[Example]]
-"""Opens the stream of examples anew."""
+SAMPLE = 5_000
+"""Examples that a fresh tokenizer is trained on: about 5 MB. Of four times as many no token less results."""
 
 
 class Watcher(Protocol):
@@ -55,13 +47,14 @@ class Watcher(Protocol):
 
 
 def fit(
-    run: RunFolder, read: Read, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None, team: Team | None = None
+    run: RunFolder, source: Source, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None,
+    team: Team | None = None,
 ) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
 
     Args:
         run: the run's folder.
-        read: the examples, in a fixed order.
+        source: the examples, in a fixed order.
         start: `nano-from-zero`, or a backbone's spec.
         config: `fit`, `learning`, `backbone`.
         origin: what the examples are, for the model's card; tokens are made anew when it changes.
@@ -81,9 +74,9 @@ def fit(
     say = Console(file=sys.stderr, quiet=not chief).print
     kept = team.told(newest(run.path / "checkpoints"))
     with team.chief_first():  # what it makes the others find
-        backbone = model(run, read, start, config) if kept is None else trainable(f"hf:{kept}", config)
+        backbone = model(run, source, start, config) if kept is None else trainable(f"hf:{kept}", config)
         say(f"tokenising for {backbone.name}")
-        train, held = tokenise(folder, read, backbone, config, origin)
+        train, held = tokenise(folder, source, backbone.chat, config, origin)
     tokenised_s = time.monotonic() - began
     settings, capacity = config.learning, config.learning.pack_tokens
     per_step = max(1, settings.batch_tokens // capacity)
@@ -171,7 +164,7 @@ def trainable(spec: str, config: Config) -> Trainable:
     return backbone
 
 
-def model(run: RunFolder, read: Read, start: str, config: Config) -> Trainable:
+def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainable:
     """What the fit starts from; a fresh one is kept in the run, so that a resumed fit has the same tokenizer."""
     if start != FRESH:
         return trainable(start, config)
@@ -179,59 +172,17 @@ def model(run: RunFolder, read: Read, start: str, config: Config) -> Trainable:
 
     base = run.path / "fit" / "base"
     if not base.exists():
-        nano.make(base, texts(read()), size=config.fit.size, vocabulary=config.fit.vocabulary, positions=config.learning.pack_tokens,
+        nano.make(base, texts(source), size=config.fit.size, vocabulary=config.fit.vocabulary, positions=config.learning.pack_tokens,
                   seed=config.seed, provenance={"made_by": "dvk sft fit"})
     return trainable(f"nano:{base}", config)
 
 
-def texts(examples: Iterator[Example]) -> Iterator[str]:
-    """What a tokenizer should know: evenly from the first of the examples."""
-    for number, example in enumerate(examples):
-        if number >= SAMPLE:
-            return
+def texts(source: Source) -> Iterator[str]:
+    """What a tokenizer should know: from the whole of the source, for one back end comes after another."""
+    for example in source.sample(SAMPLE):
         for message in example.messages:
             if message.get("content"):
                 yield str(message["content"])
-
-
-def is_held_out(example: Example, share: float) -> bool:
-    """Tasks are held out whole, by a hash of their id, so that no run trains on what another measures."""
-    digest = hashlib.sha256(f"held out {example.task.id}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") < share * 2**32
-
-
-def tokenise(folder: Path, read: Read, backbone: Trainable, config: Config, origin: str) -> tuple[Store, Store]:
-    """Rows to train on and rows held out, made once."""
-    share, capacity = config.fit.held_out, config.learning.pack_tokens
-    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": len(backbone.tokenizer),
-              "played_repeats": config.fit.played_repeats}  # fmt: skip
-    for name in ("train", "held_out"):
-        try:
-            if {k: Store(folder / name).info.get(k) for k in wanted} == wanted:
-                continue
-        except UsageError:
-            pass
-        rendering = Rendering(backbone.chat, capacity)
-        chosen = (e for e in weighed(read(), config.fit.played_repeats if name == "train" else 1)
-                  if is_held_out(e, share) == (name == "held_out"))  # fmt: skip
-        store = Store.write(folder / name, rendering.rows(chosen, machine.num_cores()), len(backbone.tokenizer), wanted)
-        store.info.update(by_kind=rendering.by_kind, too_long=rendering.num_too_long)
-        (folder / name / "store.json").write_text(json.dumps(store.info))
-    train, held = Store(folder / "train"), Store(folder / "held_out")
-    if not len(train):
-        raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
-    return train, held
-
-
-def weighed(examples: Iterator[Example], repeats: int) -> Iterator[Example]:
-    """The examples, and once there are renderings among them those that were played again and again: they alone show how to
-    choose skills, repair and summarise, and are one in a hundred.
-    """
-    rendered = False
-    for example in examples:
-        is_rendering = "family" in example.quality and not example.verified
-        rendered = rendered or is_rendering
-        yield from repeat(example, repeats if rendered and not is_rendering else 1)
 
 
 def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:

@@ -6,7 +6,7 @@ Every stage looks first at what an earlier, perhaps killed, call has left, and g
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from dvk.errors import UsageError
 from dvk.harness.backends import default_device
 from dvk.learn import diversity, formats
 from dvk.learn.examples import Example
-from dvk.pipelines.sft.collect import renderings, stream
+from dvk.learn.sources import InMemory, OnDisk, Source
+from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.filtering import sifted
 from dvk.pipelines.sft.fit import FRESH, fit
@@ -70,9 +71,9 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
             workers = request.workers or machine.num_cores()
             told["diversify"] = diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
         if "fit" in request.stages:
-            reading, what = (best(read(run)), f"best steps of {origin(run)}") if request.best_steps else (read(run), origin(run))
+            found, what = (best(examples(run)), f"best steps of {origin(run)}") if request.best_steps else (examples(run), origin(run))
             with Quality(run, config, request.backends) as quality:
-                told["fit"] = fit(run, reading, request.start, config, origin=what, quality=quality, team=team)
+                told["fit"] = fit(run, found, request.start, config, origin=what, quality=quality, team=team)
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
             run.finish("done")
@@ -153,24 +154,24 @@ def sources(run: RunFolder) -> list[Path]:
     return found
 
 
-def read(run: RunFolder) -> Any:
-    """The stream that is learned from: what the last stage that was run has kept."""
+def examples(run: RunFolder) -> Source:
+    """What is learned from: what the last stage that was run has kept."""
     kept = run.path / "diversify" / "kept.jsonl"
     chosen = kept if kept.is_file() else filtered(run)
-    return stream([chosen] if chosen is not None else sources(run))
+    return OnDisk([chosen] if chosen is not None else sources(run))
 
 
-def best(reading: Callable[[], Iterator[Example]]) -> Callable[[], Iterator[Example]]:
-    """Of a stream the steps that improved on their parents (`diversity.best_steps`).
+def best(source: Source) -> Source:
+    """Those of a source that improved on their parents (`diversity.best_steps`).
 
     Raises:
         UsageError: there are none.
     """
     # Only what was measured can be a step or a parent, which is a small part of what there is.
-    chosen = {e.id for e in diversity.best_steps([e for e in reading() if e.speedup is not None])}
+    chosen = InMemory(diversity.best_steps(source.having("speedup")))
     if not chosen:
         raise UsageError("no example improves on a measured predecessor", "play more tasks (collect.played), or fit without --best-steps")
-    return lambda: (example for example in reading() if example.id in chosen)
+    return chosen
 
 
 def origin(run: RunFolder) -> str:

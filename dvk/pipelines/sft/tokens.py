@@ -1,16 +1,26 @@
-"""Examples as rows of tokens: what the model will have been shown, and what it should have said."""
+"""Examples as rows of tokens: what the model will have been shown, and what it should have said.
+
+    lines of files → processes that parse, render and tokenise them → arrays of many rows → two stores, to train on and held out
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Protocol
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dvk import machine
 from dvk.backbone import Conversation
+from dvk.config import Config
+from dvk.errors import UsageError
 from dvk.learn.examples import Example
+from dvk.learn.rows import Store, Writer, dtype_for
+from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 
 BLOCK = 1024
@@ -29,39 +39,117 @@ class Speaker(Protocol):
     def encode_answer(self, text: str) -> tuple[int, ...]: ...
 
 
-@dataclass
-class Rendering:
-    """Turns examples into rows; counts what does not fit.
+class Block(NamedTuple):
+    """The rows of some examples, in their order, as arrays: these travel between processes at little cost."""
+
+    kinds: list[str]
+    """Of every row."""
+    ids: np.ndarray
+    """Of all rows, one after another, shape (tokens,)."""
+    targets: np.ndarray
+    """For each token, whether it is learned, bool, shape (tokens,)."""
+    lengths: np.ndarray
+    """Tokens of every row, int64, shape (rows,)."""
+    held: np.ndarray
+    """Rows of tasks that are held out, bool, shape (rows,)."""
+    played: np.ndarray
+    """Rows of what is no rendering, bool, shape (rows,)."""
+
+    def chosen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ids, targets and lengths of these rows, in this order; a row may be named repeatedly."""
+        ends = self.lengths.cumsum()
+        parts = [slice(first, last) for first, last in zip((ends - self.lengths)[rows].tolist(), ends[rows].tolist())] or [slice(0, 0)]
+        return np.concatenate([self.ids[p] for p in parts]), np.concatenate([self.targets[p] for p in parts]), self.lengths[rows]
+
+
+def tokenise(
+    folder: Path, source: Source, speaker: Speaker, config: Config, origin: str, workers: int | None = None
+) -> tuple[Store, Store]:
+    """Rows to train on and rows held out, made once.
+
+    What was played is repeated `fit.played_repeats` times once there are renderings before it: played examples alone show how
+    to choose skills, repair and summarise, and are one in a hundred.
 
     Args:
+        folder: where both stores are.
         speaker: whose template and tokenizer are used, so that rows are exactly what the model will see and say. A
             backbone's `chat` can be sent to other processes, the backbone cannot.
-        capacity: longest row in tokens.
+        origin: what the examples are; tokens are made anew when it changes.
+        workers: processes; as many as there are cores when not given.
+
+    Raises:
+        UsageError: no rows to train on.
+    """
+    share, capacity, vocabulary = config.fit.held_out, config.learning.pack_tokens, len(speaker.tokenizer)
+    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": vocabulary,
+              "played_repeats": config.fit.played_repeats}  # fmt: skip
+    if not all(_made(folder / name, wanted) for name in ("train", "held_out")):
+        held, train = writers = Writer(folder / "held_out", vocabulary), Writer(folder / "train", vocabulary)
+        kinds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        too_long = [0, 0]
+        rendered = False
+        rendering = Rendering(speaker, share)
+        for block in spread(rendering, source.batches(BLOCK), workers or machine.num_cores()):
+            before = np.logical_or.accumulate(~block.played) | rendered
+            rendered = rendered or not block.played.all()
+            times = np.where(block.played & before & ~block.held, config.fit.played_repeats, 1)
+            fits = block.lengths <= capacity
+            for writer, mine, counts, number in zip(writers, (block.held, ~block.held), kinds, range(2)):
+                rows = np.flatnonzero(mine & fits).repeat(times[mine & fits])
+                writer.add(*block.chosen(rows))
+                counts.update(block.kinds[row] for row in rows.tolist())
+                too_long[number] += int(times[mine & ~fits].sum())
+        for writer, counts, number in zip(writers, kinds, too_long):
+            writer.finish({**wanted, "by_kind": counts, "too_long": number})
+    made = Store(folder / "train"), Store(folder / "held_out")
+    if not len(made[0]):
+        raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
+    return made
+
+
+def _made(folder: Path, wanted: dict[str, Any]) -> bool:
+    """Whether there is a store that was made as is wanted."""
+    try:
+        info = Store(folder).info
+    except UsageError:
+        return False
+    return {key: info.get(key) for key in wanted} == wanted
+
+
+def is_held_out(task: str, share: float) -> bool:
+    """Tasks are held out whole, by a hash of their id, so that no run trains on what another measures."""
+    digest = hashlib.sha256(f"held out {task}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """Turns examples into rows; of many, in whatever process.
+
+    Args:
+        speaker: see `tokenise`.
+        share: of tasks that are held out.
     """
 
     speaker: Speaker
-    capacity: int
-    num_rows: int = 0
-    num_too_long: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)
+    share: float = 0.0
 
-    def rows(self, examples: Iterable[Example], workers: int = 1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The rows of all examples, in their order, made by so many processes."""
-        source = iter(examples)
-        blocks = iter(lambda: list(islice(source, BLOCK)), [])
-        for found in spread(self.block, blocks, workers):
-            for kind, ids, targets in found:
-                if len(ids) > self.capacity:
-                    self.num_too_long += 1
-                    continue
-                self.num_rows += 1
-                self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
-                yield ids, targets
-
-    def block(self, examples: Sequence[Example]) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """(kind, ids, targets) of every row; arrays, which travel between processes at little cost."""
-        return [(example.kind, np.asarray(ids, np.uint32), np.asarray(targets, bool))
-                for example in examples for ids, targets in self.example(example)]  # fmt: skip
+    def __call__(self, batch: Sequence[Any]) -> Block:
+        """The rows of a source's batch."""
+        kinds: list[str] = []
+        ids: list[int] = []
+        targets: list[bool] = []
+        lengths, held, played = [], [], []
+        for example in parsed(batch):
+            for row, marks in self.example(example):
+                kinds.append(example.kind)
+                ids += row
+                targets += marks
+                lengths.append(len(row))
+                held.append(is_held_out(example.task.id, self.share))
+                played.append(example.verified or "family" not in example.quality)
+        return Block(kinds, np.array(ids, dtype_for(len(self.speaker.tokenizer))), np.array(targets, bool), np.array(lengths, np.int64),
+                     np.array(held, bool), np.array(played, bool))
 
     def example(self, example: Example) -> list[Tokens]:
         """One row a conversation; several where an answer is shown differently to later turns than it was given.
