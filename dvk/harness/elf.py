@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 DYNAMIC_SYMBOLS, NO_BITS, SYMBOL_BYTES = 11, 8, 24
+EXECUTED = 4
+"""Flag of sections that hold code."""
 
 
 class Section(NamedTuple):
@@ -37,6 +39,16 @@ def section(path: str, wanted: bytes) -> Section | None:
             if data[start : start + len(wanted) + 1] == wanted + b"\0":
                 return one
     return None
+
+
+def code(path: str) -> list[tuple[int, int]]:
+    """Where the sections that are executed lie in the file: offsets, and bytes.
+
+    Raises:
+        OSError, ValueError: see `section`.
+    """
+    with _held(path) as data:
+        return [(one.offset, one.size) for one in _sections(data)[0] if one.flags & EXECUTED and one.kind != NO_BITS]
 
 
 def functions(path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[bytes], bytes], bool]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ A library of kernels is known by what it holds, not by its name: a section of GP
 candidate's own, or is a copy of one that is not; what lies beside such a library in its package serves it. All its code is
 overwritten with traps, in the pages of this one process, so that no way in is left, be it a symbol, a pointer kept from before
 or a module's method table. PyTorch's own libraries stay, since tensors are allocated and copied by them: `unplug` takes their
-operators. What every launch passes stays, too (`NEEDED`).
+operators. What every launch passes stays, too, and what every program in C++ does (`NEEDED`).
 
 Decided against: the share of device time by a profile (CUPTI lives in the candidate's process, which would report on itself);
 files made unreadable (PyTorch has cuBLAS mapped before a candidate's first line); looking whether a library is mapped (it is).
@@ -22,8 +22,11 @@ from dvk.harness import elf, installed, memory
 from dvk.harness.unplug import FOLDER, TRAP, Span, executable
 
 GPU_CODE = (b".nv_fatbin", b"__nv_relfatbin")
-NEEDED = ("libcuda.so", "libcudart", "libnvrtc", "libnvJitLink", "libcupti", "libnvToolsExt", "libnvtx", "libnvperf", "libtriton")
-"""The driver, the runtime, compilers and profilers: beginnings of names."""
+NEEDED = (
+    "libcuda.so", "libcudart", "libnvrtc", "libnvJitLink", "libcupti", "libnvToolsExt", "libnvtx", "libnvperf", "libtriton", "libcufile",
+)  # fmt: skip
+"""The driver, the runtime, compilers and profilers, and one that reads files and exports parts of the C++ runtime besides: PyTorch
+links it, so the loader finds `operator delete` there, by which every tensor is freed. Beginnings of names."""
 PACKAGES = str(FOLDER.resolve().parent.parent)
 """Where PyTorch is installed, and what came with it."""
 CHUNK = 1 << 20
@@ -53,11 +56,22 @@ def withdraw(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[S
         with open(f"/proc/{pid}/mem", "r+b", buffering=0) as held:
             found = {span for span in spans if span.path in taken or _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
             for span in found:
-                for start in range(0, span.size, CHUNK):
-                    os.pwrite(held.fileno(), trap * (min(CHUNK, span.size - start) // len(trap)), span.start + start)
+                for first, size in _code(span) if span.path in taken else [(span.start, span.size)]:
+                    for start in range(0, size, CHUNK):
+                        os.pwrite(held.fileno(), trap * (min(CHUNK, size - start) // len(trap)), first + start)
     except OSError:
         return frozenset()
     return frozenset(found) | frozenset(already)
+
+
+def _code(span: Span) -> list[tuple[int, int]]:
+    """Addresses and bytes of code in a span of an installed file: of cuBLAS and its like, most is data. All where it can't be told."""
+    end = span.offset + span.size
+    try:
+        inside = [(max(offset, span.offset), min(offset + size, end)) for offset, size in elf.code(span.path)]
+    except (OSError, ValueError):
+        return [(span.start, span.size)]
+    return [(span.start + first - span.offset, last - first) for first, last in inside if first < last]
 
 
 def _libraries(spans: list[Span], home: str) -> set[str]:

@@ -42,7 +42,8 @@ class Own:
         bare: makes one call of a case without operators and checks it; raises `Failed`.
         sampled: look where its threads stand.
         whole: take everything away; False takes operators alone, those called through the dispatcher, and only in the proof. So
-            on a GPU: on an H200 (torch 2.11) the rest ended the processes of three honest files, and it is not known why.
+            on a GPU: on an H200 (torch 2.11) the rest ended the processes of three honest files. Two causes are mended since,
+            `operator delete` in a library that was withdrawn and `dlopen` at each launch, but nobody has tried it there again.
 
     Attributes:
         coverage: share of own code where its threads were seen; None before, and where they were not seen often enough.

@@ -4,8 +4,9 @@
 that computes, `at::_ops::NAME::call` and `redispatch`, which Python, extensions and PyTorch's own kernels pass on a CPU as on a
 GPU, and of `at::cpu::NAME` and `at::cuda::NAME`, which C++ may call instead, is overwritten with a trap while the runner waits, by
 /proc/PID/mem. The page becomes the runner's own copy; nothing of it reaches another process. Who runs into a trap ends. Other
-functions can be trapped likewise: those that replay CUDA graphs or capture them, and that load libraries. Not covered:
-`at::native`, and kernels of other libraries; `libraries` takes those.
+functions can be trapped likewise: those that replay CUDA graphs or capture them, and that load libraries: not `dlopen`, by which
+PyTorch finds the driver at every launch of a kernel that it compiled, but what the loader calls when it maps a file that was not
+there. Not covered: `at::native`, and kernels of other libraries; `libraries` takes those.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CUDA = ("libcuda.so", "libcudart", "libtorch_cuda.so")
 _DOORS: dict[What, tuple[tuple[str, ...], re.Pattern[bytes]]] = {
     "replays": (_CUDA, re.compile(rb"cu(?:da)?GraphLaunch|_ZN2at4cuda9CUDAGraph6replayE")),
     "captures": (_CUDA, re.compile(rb"cu(?:da)?StreamBeginCapture|_ZN2at4cuda9CUDAGraph13capture_beginE")),
-    "loading": (("libc.so", "libc-", "libdl"), re.compile(rb"dlm?open\x00")),
+    "loading": (("ld-",), re.compile(rb"_dl_debug_state\x00")),  # made for debuggers, so exported
 }
 """What else is trapped: beginnings of libraries' names, and of functions'."""
 

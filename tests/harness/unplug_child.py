@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import tempfile
 from typing import Any
 
 import torch
@@ -11,14 +13,16 @@ import torch
 from dvk.sandbox import Channel
 
 X = torch.ones(4, 4)
-TORCH = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+FOLDER = os.path.join(os.path.dirname(torch.__file__), "lib")
+TORCH = ctypes.CDLL(os.path.join(FOLDER, "libtorch_cpu.so"))
 CALLS: dict[str, Any] = {
     "plain": lambda: X.clone().view(16).copy_(torch.zeros_like(X).reshape(16)),
     "softmax": lambda: torch.softmax(X, -1),
     "add": lambda: X + X,
     "packet": lambda: torch.ops.aten.mul.Tensor(X, X),
     "past the operators": lambda: TORCH["_ZN2at3cpu8_softmaxERKNS_6TensorElb"](),
-    "dlopen": lambda: ctypes.CDLL(None),
+    "opened before": lambda: ctypes.CDLL(os.path.join(FOLDER, "libtorch_cpu.so")),
+    "a new library": lambda: ctypes.CDLL(shutil.copy(os.path.join(FOLDER, "libtorch_global_deps.so"), tempfile.mkdtemp())),
 }
 
 
