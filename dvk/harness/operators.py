@@ -21,7 +21,7 @@ ALLOWED = frozenset(
     full_like new_full fill_ scalar_tensor arange
     as_strided as_strided_ view _unsafe_view view_as view_as_real view_as_complex reshape reshape_as _reshape_alias transpose
     transpose_ t t_ permute expand expand_as squeeze squeeze_ unsqueeze unsqueeze_ flatten unflatten select slice narrow split
-    split_with_sizes chunk unbind diagonal movedim swapaxes swapdims alias detach detach_ unfold numpy_T mT adjoint H
+    split_with_sizes chunk unbind diagonal movedim swapaxes swapdims alias detach detach_ unfold numpy_T mT adjoint H matrix_H real imag
     clone copy_ _copy_from contiguous to _to_copy _to_cpu resize_ resize_as_ set_ item _local_scalar_dense type_as
     size stride numel dim storage_offset is_contiguous is_same_size is_floating_point is_complex is_pinned requires_grad_
     record_stream _version data set_data output_nr retain_grad is_leaf lift lift_fresh lift_fresh_copy result_type can_cast
