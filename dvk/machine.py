@@ -130,23 +130,12 @@ def gpu_names() -> tuple[str, ...]:
 
     Asked of `nvidia-smi`, because asking torch would open a CUDA context in this process.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if (visible is not None and visible.strip() in ("", "-1")) or not _torch_has_cuda():
-        return ()
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=20, check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    names = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    if visible is None:
-        return tuple(names)
-    chosen = [part.strip() for part in visible.split(",")]
-    if all(part.isdigit() for part in chosen):
-        return tuple(names[int(part)] for part in chosen if int(part) < len(names))
-    return tuple(names[: len(chosen)])  # chosen by UUID: GPUs of one host are alike
+    return tuple(_of_gpus("name"))
+
+
+def gpu_free_bytes() -> tuple[int, ...]:
+    """Memory that nobody has taken now, of every GPU of `gpu_names`."""
+    return tuple(int(mib) << 20 for mib in _of_gpus("memory.free") if mib.isdigit())
 
 
 def confine(gpu: int) -> None:
@@ -155,6 +144,27 @@ def confine(gpu: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu].strip() if visible else str(gpu)
     gpu_names.cache_clear()
     fingerprint.cache_clear()
+
+
+def _of_gpus(fact: str) -> list[str]:
+    """What `nvidia-smi` says of each visible GPU."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if (visible is not None and visible.strip() in ("", "-1")) or not _torch_has_cuda():
+        return []
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fact}", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=20, check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    facts = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if visible is None:
+        return facts
+    chosen = [part.strip() for part in visible.split(",")]
+    if all(part.isdigit() for part in chosen):
+        return [facts[int(part)] for part in chosen if int(part) < len(facts)]
+    return facts[: len(chosen)]  # chosen by UUID: GPUs of one host are alike
 
 
 def _torch_has_cuda() -> bool:

@@ -13,7 +13,7 @@ import pytest
 from dvk.config import Config, load
 from dvk.errors import MachineError, UsageError
 from dvk.learn import diversity, examples
-from dvk.learn.diversity import balance, report
+from dvk.learn.diversity import balance, clusters, decide, report
 from dvk.learn.diversity.rows import facts, sketched
 from dvk.learn.examples import Example
 from tests.learn import synthetic
@@ -171,6 +171,21 @@ def test_run_writes_what_diversify_says(made: list[Example], outcome: diversity.
     page = (tmp_path / "out" / "report.md").read_text()
     assert f"{len(outcome.kept):,} of {len(made):,} examples kept" in page and "| `duplicate` |" in page and "### By skill" in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["kept.jsonl", "rejected.jsonl", "report.json", "report.md"]
+
+
+@pytest.mark.slow
+def test_several_processes_decide_as_one_does(
+    made: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "_ALONE", 0)
+    monkeypatch.setattr(clusters, "_ALONE", 0)
+    monkeypatch.setattr(clusters, "_CHUNK", 50)
+    examples.write(tmp_path / "in.jsonl", made)
+    diversity.run(tmp_path / "in.jsonl", tmp_path / "out", settings(cluster_cap=8), workers=2)
+    alone = diversity.diversify(made, settings(cluster_cap=8))
+    assert list(examples.read(tmp_path / "out" / "kept.jsonl")) == alone.kept
+    rows = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["reason"], row["detail"]) for row in rows] == [(e.id, *why) for e, *why in alone.rejected]
 
 
 def test_what_is_finished_is_used_again(made: list[Example], tmp_path: Path) -> None:

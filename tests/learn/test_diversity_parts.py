@@ -198,7 +198,8 @@ def test_farthest_first_takes_one_of_each_before_a_second_of_any() -> None:
     assert chosen[0] == 0 and {number % 4 for number in chosen} == {0, 1, 2, 3}
     assert sorted(capping.farthest_first(texts, 99)) == list(range(16))
     assert capping.farthest_first([[], [], ["a"]], 2)[0] == 0
-    assert capping.keep(list(range(16)), 4, lambda rows: [texts[row] for row in rows]) == capping.farthest_first(texts[:8], 4), (
+    assert capping.pool(range(16), 4) == list(range(8)) and capping.pool(range(4), 4) == []
+    assert capping.keep(list(range(16)), 4, capping.spread_out(texts[:8], 4)) == capping.farthest_first(texts[:8], 4), (
         "of the best"
     )
 

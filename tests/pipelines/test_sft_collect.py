@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dvk import machine
 from dvk.agents import dialects
 from dvk.backbone import Completion
 from dvk.config import Config
@@ -15,6 +16,7 @@ from dvk.errors import UsageError
 from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
+from dvk.pipelines.sft.episodes import PER_GPU, at_a_time
 from dvk.pipelines.sft.stages import Request, sft
 
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0}})
@@ -88,3 +90,13 @@ def test_a_choice_of_nothing_is_kept_and_read_back(collected: tuple[Path, dict[s
 def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was collected"):
         sft(Request(("diversify",), out=tmp_path / "empty"), CONFIG)
+
+
+@pytest.mark.parametrize("free_gib, asked, given", [
+    ((79,), 47, PER_GPU), ((79,), 4, 4), ((22,), 47, 5), ((22, 79), 47, 10), ((2,), 47, 1), ((), 47, PER_GPU),
+])  # fmt: skip
+def test_a_gpu_is_given_no_more_workers_than_its_clock_and_memory_serve(
+    free_gib: tuple[int, ...], asked: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "gpu_free_bytes", lambda: tuple(gib << 30 for gib in free_gib))
+    assert at_a_time("triton", asked) == given and at_a_time("cpp", asked) == asked

@@ -11,9 +11,9 @@ at every moment, so they hold at the end.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -70,23 +70,27 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
         "skill": feasible_share(settings.skill_share, [values for values in limited["skill"] if values]),
         "operator": feasible_share(settings.operator_share, [values for values in limited["operator"] if values]),
     }
-    numbers: dict[tuple[str, str], int] = {}
-    facets = [
-        [numbers.setdefault(value, len(numbers)) for value in (
-            ("kind", row.kind), ("level", row.level), ("cluster", str(cluster)), *(("skill", name) for name in row.skills),
-            *(("operator", name) for name in row.operators))]
-        for row, cluster in zip(rows, clusters)
-    ]  # fmt: skip
-    num_values = Counter(facet for facet, _ in numbers)
+    values = {"kind": [row.kind for row in rows], "level": [row.level for row in rows], "cluster": list(map(str, clusters)),
+              "skill": chain.from_iterable(limited["skill"]), "operator": chain.from_iterable(limited["operator"])}  # fmt: skip
+    numbers: dict[str, dict[str, int]] = {}
+    names: list[tuple[str, str]] = []
+    for facet, found in values.items():
+        numbers[facet] = {value: number for number, value in enumerate(dict.fromkeys(found), start=len(names))}
+        names += [(facet, value) for value in numbers[facet]]
+    capped = {facet: [[numbers[facet][name] for name in own] for own in lists] for facet, lists in limited.items()}
+    facets = [[numbers["kind"][row.kind], numbers["level"][row.level], numbers["cluster"][str(cluster)], *skills, *operators]
+              for row, cluster, skills, operators in zip(rows, clusters, capped["skill"], capped["operator"])]  # fmt: skip
     # A facet of which a row has several values counts once, and each facet as much as any other when all is even.
-    weights = [[1.0 / num_values["kind"], 1.0 / num_values["level"], 1.0 / num_values["cluster"],
-                *[1.0 / num_values["skill"] / len(row.skills) for _ in row.skills],
-                *[1.0 / num_values["operator"] / len(row.operators) for _ in row.operators]] for row in rows]  # fmt: skip
-    flat = np.array([value for values in facets for value in values], dtype=np.int64)
-    weight = np.array([one for ones in weights for one in ones])
-    owner = np.repeat(np.arange(len(rows)), [len(values) for values in facets])
-    facet_of = {facet: np.array([key[0] == facet for key in numbers], dtype=bool) for facet in shares}
-    counts = [0] * len(numbers)
+    one = {facet: 1.0 / len(found) if found else 0.0 for facet, found in numbers.items()}
+    alone = [one["kind"], one["level"], one["cluster"]]
+    weights = [alone + [one["skill"] / (len(skills) or 1)] * len(skills) + [one["operator"] / (len(operators) or 1)] * len(operators)
+               for skills, operators in zip(capped["skill"], capped["operator"])]  # fmt: skip
+    sizes = np.fromiter(map(len, facets), dtype=np.int64, count=len(rows))
+    flat = np.fromiter(chain.from_iterable(facets), dtype=np.int64, count=int(sizes.sum()))
+    weight = np.fromiter(chain.from_iterable(weights), dtype=np.float64, count=len(flat))
+    owner, begins = np.repeat(np.arange(len(rows)), sizes), sizes.cumsum() - sizes
+    facet_of = {facet: np.array([name == facet for name, _ in names], dtype=bool) for facet in shares}
+    counts = [0] * len(names)
     totals = {facet: 0 for facet in shares}
     goal = settings.target or len(rows)
     # Where one task makes a dozen rows, a share of a few dozen says nothing of what dominates: it would leave out all but a few.
@@ -95,29 +99,30 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
     def blocked(position: int) -> tuple[str, str] | None:
         """(facet, value) if a limit forbids the row now."""
         for facet, share in shares.items():
-            for name in limited[facet][position]:
-                if counts[numbers[facet, name]] + 1 > max(least, math.floor(share * (totals[facet] + 1) + 1e-9)):
-                    return facet, name
+            most = max(least, math.floor(share * (totals[facet] + 1) + 1e-9))
+            for value in capped[facet][position]:
+                if counts[value] >= most:
+                    return names[value]
         return None
 
+    limiting = {facet: [bool(values) for values in lists] for facet, lists in limited.items()}
     taken: list[int] = []
     rest = np.ones(len(rows), dtype=bool)
     while len(taken) < goal:
         room = min(goal, len(taken) + max(1, int(_ROUND * len(taken))))
         known = np.array(counts, dtype=np.int64)
-        gains = np.bincount(owner, weights=weight / (1 + known[flat]), minlength=len(rows))
+        gains = np.bincount(owner, weights=weight / (1.0 + known)[flat], minlength=len(rows))
         # What no row of this round can make admissible is not looked at one by one.
         most = {facet: max(float(least), share * (totals[facet] + room - len(taken)) + 1e-9) for facet, share in shares.items()}
-        over = np.zeros(len(numbers), dtype=bool)
+        over = np.zeros(len(names), dtype=bool)
         for facet, found in facet_of.items():
             over |= found & (known + 1 > most[facet])
-        order = np.flatnonzero(rest & (np.bincount(owner, weights=over[flat], minlength=len(rows)) == 0))
-        order = order[np.argsort(-gains[order], kind="stable")].tolist()
+        candidates = np.flatnonzero(rest & ~np.logical_or.reduceat(over[flat], begins) if over.any() else rest)
         before = len(taken)
-        for position in order:
+        for position in _highest_first(candidates, gains, 4 * (room - len(taken)) + 64):
             if len(taken) == room:
                 break
-            now = sum([one / (1 + counts[value]) for one, value in zip(weights[position], facets[position])])
+            now = sum([each / (1 + counts[value]) for each, value in zip(weights[position], facets[position])])
             if now < _STALE * gains[position] or blocked(position):
                 continue
             taken.append(position)
@@ -125,7 +130,7 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
             for value in facets[position]:
                 counts[value] += 1
             for facet in shares:
-                totals[facet] += bool(limited[facet][position])
+                totals[facet] += limiting[facet][position]
         if len(taken) == before:
             break
     refused: dict[int, tuple[str, str]] = {}
@@ -133,7 +138,16 @@ def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) ->
         stop = blocked(position) if len(taken) < goal else None
         if stop:
             facet, name = stop
-            refused[position] = (f"{facet}_share", f"{name} is in {counts[numbers[facet, name]]} of {totals[facet]} rows already")
+            refused[position] = (f"{facet}_share", f"{name} is in {counts[numbers[facet][name]]} of {totals[facet]} rows already")
         else:
             refused[position] = ("over_target", f"{goal} rows are kept")
     return Choice(taken, refused, shares)
+
+
+def _highest_first(candidates: np.ndarray, gains: np.ndarray, about: int) -> Iterator[int]:
+    """The candidates by falling gain, of equal ones the earlier first; `about` so many are sorted before more are asked for."""
+    while candidates.size:
+        held = gains[candidates]
+        near = held >= (np.partition(held, held.size - about)[held.size - about] if held.size > about else -np.inf)
+        highest, candidates, about = candidates[near], candidates[~near], 4 * about
+        yield from highest[np.argsort(-gains[highest], kind="stable")].tolist()

@@ -7,7 +7,7 @@ by BM25 between their texts: within one cluster the structure is the same, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rank_bm25 import BM25Okapi
@@ -35,21 +35,29 @@ def water_level(sizes: Sequence[int], goal: int) -> int:
     return low
 
 
-def keep(cluster: Sequence[int], cap: int, words: Callable[[Sequence[int]], list[list[str]]]) -> list[int]:
+def pool(cluster: Sequence[int], cap: int) -> list[int]:
+    """Those of a cluster's rows, best first, whose texts `keep` compares; none where all may stay."""
+    return list(cluster[: _POOL * min(cap, _MOST_SPREAD)]) if len(cluster) > cap else []
+
+
+def keep(cluster: Sequence[int], cap: int, places: Sequence[int]) -> list[int]:
     """The `cap` rows of a cluster that stay, in the order in which they were chosen.
 
     Args:
         cluster: its rows, best first.
         cap: how many may stay, at least one.
-        words: gives the texts of some rows as words.
+        places: `spread_out` of the texts of its pool.
     """
     if len(cluster) <= cap:
         return list(cluster)
-    spread = min(cap, _MOST_SPREAD)
-    pool = list(cluster[: _POOL * spread])
-    chosen = [pool[place] for place in farthest_first(words(pool), spread)]
+    chosen = [cluster[place] for place in places]
     taken = set(chosen)
-    return chosen + [row for row in cluster if row not in taken][: cap - spread]
+    return chosen + [row for row in cluster if row not in taken][: cap - len(chosen)]
+
+
+def spread_out(texts: Sequence[Sequence[str]], cap: int) -> list[int]:
+    """Of a pool's texts, as words, the places of those that stay because they differ."""
+    return farthest_first(texts, min(cap, _MOST_SPREAD))
 
 
 def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
@@ -58,14 +66,25 @@ def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
     The likeness of a text to one chosen is its BM25 score for that one's rarest words, as a share of its own.
     """
     index = BM25Okapi([list(text) or ["_"] for text in texts])
+    # What each word gives each text that has it, word after word, the rarest first: `index.get_scores` asks all texts for all words.
+    number = {word: place for place, word in enumerate(sorted(index.idf, key=lambda word: (-index.idf[word], word)))}
+    own = [np.sort([number[word] for word in found]) if text else np.zeros(0, np.int64) for found, text in zip(index.doc_freqs, texts)]
+    word = np.array([number[word] for found in index.doc_freqs for word in found])
+    place = np.repeat(np.arange(len(texts)), [len(found) for found in index.doc_freqs])
+    times = np.array([count for found in index.doc_freqs for count in found.values()])
+    length = index.k1 * (1 - index.b + index.b * np.array(index.doc_len) / index.avgdl)
+    gives = np.array([index.idf[word] for word in number])[word] * (times * (index.k1 + 1) / (times + length[place]))
+    order = np.argsort(word, kind="stable")
+    place, gives = place[order], gives[order]
+    ends = np.bincount(word).cumsum().tolist()
     nearest = np.zeros(len(texts))
     chosen: list[int] = []
     while len(chosen) < min(count, len(texts)):
         nearest[chosen[-1:]] = np.inf
         last = int(nearest.argmin()) if chosen else 0
         chosen.append(last)
-        query = sorted(set(texts[last]), key=lambda word: (-index.idf.get(word, 0.0), word))[:_QUERY_WORDS]
-        scores = index.get_scores(query) if query else np.zeros(len(texts))
-        own = scores[last]
-        nearest = np.maximum(nearest, scores / own if own > 0 else np.ones(len(texts)))
+        query = [slice(ends[word - 1] if word else 0, ends[word]) for word in own[last][:_QUERY_WORDS].tolist()] or [slice(0, 0)]
+        asked, given = np.concatenate([place[part] for part in query]), np.concatenate([gives[part] for part in query])
+        scores = np.bincount(asked, given, len(texts))
+        nearest = np.maximum(nearest, scores / scores[last] if scores[last] > 0 else np.ones(len(texts)))
     return chosen

@@ -23,6 +23,8 @@ VERSION = 1
 """Raised when the filter decides otherwise on equal input."""
 BATCH = 1024
 """Examples read and sketched at a time."""
+_ALONE = 64
+"""Clusters that are cut sooner than processes are begun."""
 Progress = Callable[[str, int, int], None]
 """(stage, done, of how many); 0 of 0 where the number is not known."""
 Fate = tuple[str, str] | None
@@ -61,7 +63,7 @@ def decide(
     clock.lap("duplicates")
 
     tell("clusters", 0, len(left))
-    labels = dict(zip(left, clusters.assign(rows, left, settings, seed).tolist()))
+    labels = dict(zip(left, clusters.assign(rows, left, settings, seed, workers).tolist()))
     clock.lap("clusters")
 
     best = _best(rows.facts[row] for row in left)
@@ -73,9 +75,14 @@ def decide(
         capping.water_level(list(map(len, members.values())), int(settings.target * 1.5 or settings.cluster_keep * len(left))),
     )
     rank: dict[int, int] = {}
-    for number, cluster in enumerate(members.values()):
-        tell("caps", number, len(members))
-        chosen = capping.keep(cluster, cap, lambda wanted: [words(source.at(places[row])) for row in wanted])
+    pools = [[places[row] for row in pool] for cluster in members.values() if (pool := capping.pool(cluster, cap))]
+    cuts: list[list[int]] = []
+    for found in spread(_Spreading(source, cap), pools, workers if len(pools) > _ALONE else 1):
+        tell("caps", len(cuts), len(pools))
+        cuts.append(found)
+    cut = iter(cuts)
+    for cluster in members.values():
+        chosen = capping.keep(cluster, cap, next(cut) if len(cluster) > cap else ())
         rank.update({row: place for place, row in enumerate(chosen)})
         detail = f"{cap} of its cluster's {len(cluster)} rows are kept"
         refuse({row: ("cluster_full", detail) for row in cluster if row not in rank})
@@ -127,6 +134,17 @@ class _Reading:
             if fate is None:
                 left.append(example)
         return everything, fates, *sketched(left)
+
+
+@dataclass(frozen=True)
+class _Spreading:
+    """What is asked of the rows of a cluster that is too large; sent to the processes that do it."""
+
+    source: Source
+    cap: int
+
+    def __call__(self, pool: Sequence[int]) -> list[int]:
+        return capping.spread_out([words(self.source.at(place)) for place in pool], self.cap)
 
 
 def _read(

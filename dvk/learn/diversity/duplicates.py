@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+_FEW = 64
+"""Rows that are compared each with each: for as many, finding those that have something in common takes longer."""
+
 
 def num_bands(places: int, threshold: float) -> int:
     """The fewest bands of equal width that no pair of that agreement can slip through."""
@@ -26,39 +29,63 @@ def find(sketch: np.ndarray, alike: np.ndarray, order: Sequence[int], threshold:
     Args:
         sketch: shape (rows, places), uint32.
         alike: rows of different values are never duplicates, shape (rows,), uint64.
-        order: every row once, best first: a row stays unless an earlier one that stays is a near-duplicate of it.
+        order: every row once, best first: a row stays unless an earlier one that stays is a near-duplicate of it; where there
+            are several, it is of the most alike, of those the best.
         threshold: estimated Jaccard similarity from which on two rows are near-duplicates.
     """
     rows, places = sketch.shape
     instead = np.full(rows, -1, dtype=np.int64)
-    if not rows:
-        return instead
-    bands = num_bands(places, threshold)
     least = int(np.ceil(threshold * places - 1e-9))
-    keys = _buckets(sketch, alike, bands)
+    ranked = np.asarray(order, dtype=np.int64)
+    ranked = ranked[np.argsort(alike[ranked], kind="stable")]
+    # Most rows are alike to a few others or to none: only those are compared.
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(alike[ranked])) + 1, [rows]])
+    several = np.flatnonzero(np.diff(edges) > 1)
+    for first, last in zip(edges[several].tolist(), edges[several + 1].tolist()):
+        group = ranked[first:last]
+        found = _all_pairs(sketch[group], least) if len(group) <= _FEW else _banded(sketch[group], least, threshold)
+        again = np.flatnonzero(found >= 0)
+        instead[group[again]] = group[found[again]]
+    return instead
+
+
+def _all_pairs(sketch: np.ndarray, least: int) -> np.ndarray:
+    """As `find`, of rows that are all alike, the best first."""
+    instead = np.full(len(sketch), -1, dtype=np.int64)
+    kept = [0]
+    for row in range(1, len(sketch)):
+        agree = (sketch[kept] == sketch[row]).sum(axis=1)
+        if agree.max() >= least:
+            instead[row] = kept[int(agree.argmax())]
+        else:
+            kept.append(row)
+    return instead
+
+
+def _banded(sketch: np.ndarray, least: int, threshold: float) -> np.ndarray:
+    """As `_all_pairs`, of many rows: only those are compared that have a band in common."""
+    instead = np.full(len(sketch), -1, dtype=np.int64)
+    keys = _buckets(sketch, num_bands(sketch.shape[1], threshold))
     buckets: dict[int, list[int]] = {}
-    for row in order:
-        mine = keys[row].tolist()
-        met = dict.fromkeys(other for key in mine for other in buckets.get(key, ()))
+    for row, mine in enumerate(keys.tolist()):
+        met = sorted({other for key in mine for other in buckets.get(key, ())})
         if met:
-            others = np.fromiter(met, dtype=np.int64, count=len(met))
-            others = others[alike[others] == alike[row]]
-            agree = (sketch[others] == sketch[row]).sum(axis=1)
-            if agree.size and agree.max() >= least:
-                instead[row] = others[int(agree.argmax())]
+            agree = (sketch[met] == sketch[row]).sum(axis=1)
+            if agree.max() >= least:
+                instead[row] = met[int(agree.argmax())]
                 continue
         for key in mine:
             buckets.setdefault(key, []).append(row)
     return instead
 
 
-def _buckets(sketch: np.ndarray, alike: np.ndarray, bands: int) -> np.ndarray:
-    """A 64-bit key for every row and band, shape (rows, bands): of the band, its contents and `alike`."""
+def _buckets(sketch: np.ndarray, bands: int) -> np.ndarray:
+    """A 64-bit key for every row and band, shape (rows, bands): of the band and its contents."""
     rows, places = sketch.shape
     keys = np.empty((rows, bands), dtype=np.uint64)
     width = places // bands
     for band in range(bands):
-        key = alike.astype(np.uint64) ^ np.uint64((band + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
+        key = np.full(rows, (band + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
         for place in range(band * width, (band + 1) * width):
             key = (key ^ sketch[:, place].astype(np.uint64)) * np.uint64(0xFF51AFD7ED558CCD)
             key ^= key >> np.uint64(32)

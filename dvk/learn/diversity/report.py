@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from dvk.learn.diversity.balance import effective_number
@@ -17,13 +19,10 @@ _SHOWN = 12
 
 def coverage(rows: Sequence[Row]) -> dict[str, Any]:
     """Rows by value of each facet, and how many equally frequent values that is worth."""
-    counts: dict[str, Counter[str]] = {facet: Counter() for facet in FACETS}
-    for row in rows:
-        for facet in FACETS[:5]:
-            counts[facet][getattr(row, facet)] += 1
-        counts["operator"].update(row.operators)
-        counts["skill"].update(row.skills)
-        counts["task"][row.task] += 1
+    counts: dict[str, Counter[str]] = {facet: Counter(map(attrgetter(facet), rows)) for facet in (*FACETS[:5], "task")}
+    counts["operator"] = Counter(chain.from_iterable(row.operators for row in rows))
+    counts["skill"] = Counter(chain.from_iterable(row.skills for row in rows))
+    counts = {facet: counts[facet] for facet in FACETS}
     listed = {facet: sorted(found.items(), key=lambda item: (-item[1], item[0])) for facet, found in counts.items()}
     return {
         "num_rows": len(rows),

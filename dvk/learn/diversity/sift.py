@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,7 +62,7 @@ def sift(
     given = OnDisk(paths)
     settings = config.diversity
     best: dict[tuple[str, str], float] = {}
-    for example in given:
+    for example in given.having("speedup"):
         if example.speedup is not None and example.kind in filter.PLAYS:
             at = (example.task.id, example.backend)
             best[at] = max(best.get(at, 0.0), example.speedup)
@@ -72,22 +73,17 @@ def sift(
             fates.append(fate)
             counts.setdefault(kind, Counter())[fate[0] if fate else "kept"] += 1
     out_folder.mkdir(parents=True, exist_ok=True)
-    stream.write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(given.raw(), fates) if fate is None))
-    stream.write_lines(out_folder / "rejected.jsonl", _refusals(given, fates))
+    written = stream.divided(given.raw(), fates, out_folder)
     reasons = Counter(fate[0] for fate in fates if fate is not None)
     report = {
         "version": VERSION, "num_rows": len(fates), "num_kept": len(fates) - sum(reasons.values()),
         "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         "by_kind": {kind: dict(sorted(found.items())) for kind, found in sorted(counts.items())},
         "suite_files": len(suites.names), "suite_signatures": suites.num_signatures, "key": key,
-        "bytes": {name: (out_folder / name).stat().st_size for name in ("kept.jsonl", "rejected.jsonl")},
+        "bytes": written,
     }  # fmt: skip
     stream.write_lines(out_folder / "report.json", [json.dumps(report, indent=1, ensure_ascii=False).encode()])
     return report
-
-
-def _refusals(given: OnDisk, fates: Sequence[Fate]) -> Iterator[bytes]:
-    return (stream.refusal(line, fate) for line, fate in zip(given.raw(), fates) if fate is not None)
 
 
 @dataclass(frozen=True)
@@ -104,13 +100,17 @@ class _Sifting:
     def __call__(self, batch: Sequence[Any]) -> list[tuple[str, Fate]]:
         return [(example.kind, self.fate(example)) for example in parsed(batch)]
 
+    @cached_property
+    def vouched(self) -> Diversity:
+        """The settings for a row whose like was executed."""
+        return self.settings.model_copy(update={"require_verified": False, "require_speedup": False})
+
     def fate(self, example: Example) -> Fate:
         known = self.vouch(example) if self.vouch is not None and not example.verified else False
         if isinstance(known, tuple):
             return known
-        settings = self.settings
-        if known is None:  # its like was executed: nothing was measured of it, and nothing need have been
-            settings = settings.model_copy(update={"require_verified": False, "require_speedup": False})
+        # Where its like was executed, nothing was measured of it, and nothing need have been.
+        settings = self.vouched if known is None else self.settings
         if (fate := filter.reason(example, settings)) is not None:
             return fate
         top = self.best.get((example.task.id, example.backend), 0.0)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from dvk import machine
 from dvk.config import Config
 from dvk.learn import examples as files
 from dvk.learn.diversity import report
@@ -23,6 +27,9 @@ from dvk.learn.diversity.decide import VERSION, Progress, decide
 from dvk.learn.examples import Example
 from dvk.learn.sources import InMemory, OnDisk
 from dvk.records import content_hash
+
+PIECE = 1 << 26
+"""Bytes of a file that are hashed by themselves."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,7 @@ def run(
     source = OnDisk(paths)
     fates, made = decide(source, config, known_skills, progress, sifted=sifted, workers=workers)
     out_folder.mkdir(parents=True, exist_ok=True)
-    write_lines(out_folder / "kept.jsonl", (line for line, fate in zip(source.raw(), fates) if fate is None))
-    write_lines(out_folder / "rejected.jsonl", (refusal(line, fate) for line, fate in zip(source.raw(), fates) if fate is not None))
-    made |= {"key": key, "bytes": {name: (out_folder / name).stat().st_size for name in ("kept.jsonl", "rejected.jsonl")}}
+    made |= {"key": key, "bytes": divided(source.raw(), fates, out_folder)}
     write_lines(out_folder / "report.md", [report.markdown(made).encode()])
     write_lines(out_folder / "report.json", [json.dumps(made, indent=1, ensure_ascii=False).encode()])
     return made
@@ -99,16 +104,22 @@ def run(
 
 def key_of(paths: Sequence[Path], config: Config, known_skills: Collection[str] | None, version: str) -> str:
     """Hash of all that an outcome depends on."""
-    contents = []
     suites = [path for folder in config.diversity.suites for path in sorted(Path(folder).rglob("*.py"))]
-    for path in [*paths, *suites]:
-        digest = sha256()
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-        contents.append(digest.hexdigest())
+    sizes = [(path, path.stat().st_size) for path in [*paths, *suites]]
+    pieces = [(path, at) for path, size in sizes for at in range(0, max(1, size), PIECE)]
+    with ThreadPoolExecutor(machine.num_cores()) as threads:  # hashing lets other threads run
+        contents = [*(str(size) for _, size in sizes), *threads.map(_digest, pieces)]
     skills = "any" if known_skills is None else json.dumps(sorted(known_skills))
     return content_hash(version, str(config.seed), config.diversity.model_dump_json(), skills, *contents)
+
+
+def _digest(piece: tuple[Path, int]) -> str:
+    digest = sha256()
+    with piece[0].open("rb") as stream:
+        stream.seek(piece[1])
+        for _ in range(PIECE >> 20):
+            digest.update(stream.read(1 << 20))
+    return digest.hexdigest()
 
 
 def finished(folder: Path, key: str) -> dict[str, Any] | None:
@@ -121,18 +132,40 @@ def finished(folder: Path, key: str) -> dict[str, Any] | None:
     return dict(found) if complete else None
 
 
+def divided(lines: Iterable[bytes], fates: Iterable[tuple[str, str] | None], folder: Path) -> dict[str, int]:
+    """Write `kept.jsonl` and `rejected.jsonl`, aside and then renamed; how many bytes each has."""
+    with _whole(folder / "kept.jsonl") as kept, _whole(folder / "rejected.jsonl") as rejected:
+        for line, fate in zip(lines, fates, strict=True):
+            if fate is None:
+                kept.write(line + b"\n")
+            else:
+                rejected.write(refusal(line, fate) + b"\n")
+    return {name: (folder / name).stat().st_size for name in ("kept.jsonl", "rejected.jsonl")}
+
+
 def refusal(line: bytes, fate: tuple[str, str]) -> bytes:
     """A line of `rejected.jsonl`."""
-    head = json.dumps({"id": json.loads(line)["id"], "reason": fate[0], "detail": fate[1]}, ensure_ascii=False).encode()
+    first = _ID.match(line)  # as we write them; else as JSON may be written
+    id_ = first[1].decode() if first is not None else json.loads(line)["id"]
+    head = json.dumps({"id": id_, "reason": fate[0], "detail": fate[1]}, ensure_ascii=False).encode()
     return head[:-1] + b', "example": ' + line + b"}"
+
+
+_ID = re.compile(rb'\{"id":"(\w+)",')
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     """Write a whole file, aside and then renamed."""
+    with _whole(path) as out:
+        out.writelines(line + b"\n" for line in lines)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[BinaryIO]:
+    """A file that exists when all is written."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with aside.open("wb") as out:
-        for line in lines:
-            out.write(line + b"\n")
+        yield out
         out.flush()
         os.fsync(out.fileno())
     os.replace(aside, path)

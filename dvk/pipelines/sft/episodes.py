@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dvk import machine
 from dvk.agents import dialects
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
@@ -31,6 +32,12 @@ EPISODES = "episodes/collect.jsonl"
 EXAMPLES = "collect/played/examples.jsonl"
 IN_FLIGHT = 3
 """Tasks a worker that are being judged: enough for one to be at hand always."""
+PER_GPU = 10
+"""Workers of one GPU, which times one candidate after another: these have the next one compiled and checked by then. More only
+begin more processes, three a worker that open the GPU, and disturb what is timed: 47 played 0.4 tasks a second where 10 played 0.6."""
+WORKER_BYTES = 4 << 30
+"""Memory of a GPU that a worker's three processes take at most: a context of half a gigabyte each, and a task's inputs, weights and
+outputs, also in float64."""
 
 
 class Playing:
@@ -53,8 +60,9 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
         config: `seed`, `collect.attempts`, the judge's settings.
         num_tasks: how many, those of an earlier call included.
         backend: what is written and executed; this machine must be able to time it.
-        workers: candidates judged at a time.
+        workers: candidates judged at a time, at most; see `at_a_time`.
     """
+    workers = at_a_time(backend, workers)
     counts: Counter[str] = Counter()
     known: set[str] = set()
     for row in run.read(EPISODES):
@@ -66,7 +74,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     docket: Docket[Any]
     with bar() as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
-        coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known)
+        coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known, workers)
         following = next(coming, None)
         while following is not None or open_:
             while following is not None and len(open_) < IN_FLIGHT * workers:
@@ -95,7 +103,17 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     return dict(counts)
 
 
-def prepared(folder: Path, config: Config, num_tasks: int, backend: Backend, known: set[str]) -> Iterator[tuple[int, Playing | None]]:
+def at_a_time(backend: Backend, workers: int) -> int:
+    """How many of `workers` have something to do: all where a CPU plays, and of a GPU as many as its clock and memory serve."""
+    if DEVICES[backend] == "cpu":
+        return workers
+    free = machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
+    return min(workers, len(free) * max(1, min(PER_GPU, min(free) // WORKER_BYTES)))
+
+
+def prepared(
+    folder: Path, config: Config, num_tasks: int, backend: Backend, known: set[str], workers: int
+) -> Iterator[tuple[int, Playing | None]]:
     """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
     folder.mkdir(parents=True, exist_ok=True)
     device = DEVICES[backend]
@@ -103,7 +121,7 @@ def prepared(folder: Path, config: Config, num_tasks: int, backend: Backend, kno
     paths = [folder / f"{made.name}.py" for made in wanted]
     for made, path in zip(wanted, paths):
         path.write_text(made.source)
-    for number, (made, subject) in enumerate(zip(wanted, prepare(paths, device, backend, config))):
+    for number, (made, subject) in enumerate(zip(wanted, prepare(paths, device, backend, config, workers=workers))):
         if isinstance(subject, DvkError) or subject.captured is None:
             yield number, None
             continue

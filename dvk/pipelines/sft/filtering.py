@@ -64,7 +64,8 @@ class Voucher:
             return False
         if self.families is None:
             return None
-        why = self.families.get(str(family_of(example.model_dump())), "its family is not known to the gate")
+        about = {**example.__dict__, "task": example.task.__dict__}
+        why = self.families.get(str(family_of(about)), "its family is not known to the gate")
         return None if why is None else ("family", why)
 
 

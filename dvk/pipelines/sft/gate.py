@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dvk import machine
 from dvk.config import Config, Limits
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
@@ -29,6 +30,9 @@ EXECUTED = "gate/executed.jsonl"
 FAMILIES = "gate/families.json"
 TASK_S = 120.0
 """For all texts of a task: half a minute of compiling at most, and the rest is a machine that is busy."""
+CHILD_BYTES = 3 << 29
+"""Memory of a GPU that a child takes at most: its context, and a task's inputs, weights and outputs, also in float64. They all use
+the first GPU, where nothing is timed: memory alone says how many there may be."""
 PER_CHILD = 24
 """Tasks a child: its start, some seconds of imports, is shared by about a hundred texts."""
 
@@ -39,8 +43,9 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     Args:
         run: with `collect/renderings`.
         config: `seed`, `collect.executed`, `limits`.
-        workers: children at a time.
+        workers: children at a time, at most.
     """
+    workers = min(workers, max(1, free[0] // CHILD_BYTES)) if (free := machine.gpu_free_bytes()) else workers
     found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
     chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
     known = {row["id"]: row for row in run.read(EXECUTED)}
