@@ -91,7 +91,7 @@ def test_exactly_two_set_up_commands() -> None:
     assert [len(block) for block in blocks] == [1, 1]
     (first,), (second,) = blocks
     assert "pip install -c constraints.txt -e " in first and re.search(r"&& dvk optimize \S+\.py( \S+)*$", first)
-    assert second.endswith('python -m pytest -q -m "not slow and not gpu"')
+    assert second.endswith('python -m pytest -q -n 2 -m "not slow and not gpu"')
 
 
 def test_files_that_readme_names_exist() -> None:

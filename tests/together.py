@@ -14,7 +14,7 @@ from typing import Any
 PRELOADED = ["tests.together_preloaded"]
 
 
-def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 30.0) -> list[Any]:
+def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 60.0) -> list[Any]:
     """What `function(*arguments)` returns in each process, its exit code where it returned nothing; by rank.
 
     Args:

@@ -13,6 +13,7 @@ import pytest
 from dvk import machine
 from dvk.cli.doctor import report_lines
 from dvk.config import Config
+from dvk.pipelines import doctor as pipeline
 from dvk.pipelines.doctor import examine
 from tests.cli import warm
 
@@ -82,6 +83,8 @@ def test_what_is_missing_is_a_finding(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(pipeline, "CPU_COPY_BYTES", 1 << 20)  # how fast it is has been measured above
+    monkeypatch.setattr(pipeline, "CPU_MATMUL", 64)
     found = examine()
     assert not found["compiler"]["works"] and found["compiler"]["error"] == "no C++ compiler found"
     assert not found["backends"]["cpp"]["works"] and "g++" in found["backends"]["cpp"]["error"]

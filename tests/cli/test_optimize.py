@@ -19,7 +19,7 @@ from tests.cli import warm
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"status", "speedup", "speedup_lo", "speedup_hi", "baselines", "best", "run"}
 SETTINGS = ("judge.search_s=0.1", "judge.claim_s=0.2", "judge.claim_pairs=20", "judge.num_seeds=1")
-QUICK = ("--budget-s", "6", *(word for setting in SETTINGS for word in ("--set", setting)))
+QUICK = ("--budget-s", "3", *(word for setting in SETTINGS for word in ("--set", setting)))
 CHAIN = """
 import torch
 from torch import nn

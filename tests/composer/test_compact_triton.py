@@ -44,12 +44,14 @@ def interpreted() -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the child's own limit: the first one waits for all
 @pytest.mark.parametrize("name", CASES)
 def test_every_algorithm(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"case:{name}"] == []
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [path.stem for path in shipped()])
 def test_shipped_tasks(interpreted: dict[str, list[str]], name: str) -> None:
     from tests.composer.compact_child import INTERPRETER_FAILS

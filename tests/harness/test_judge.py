@@ -158,6 +158,7 @@ def test_a_candidate_that_turns_wrong_while_it_is_timed(quick):
     assert verdict.status is Status.MISMATCH and verdict.stage == "time"
 
 
+@pytest.mark.alone
 def test_faster_and_slower_are_told_apart(quick):
     names = ["good/without_sleep", "good/longer_sleep"]
     fast, slow = judge(task("slow"), [candidate(name) for name in names], config=quick)

@@ -89,7 +89,7 @@ def test_what_is_left_behind_is_found_and_removed() -> None:
 
 
 def test_it_judges_and_reports() -> None:
-    outcomes, left_out = selftest.selftest(Config(), only="G16,G17", device="cpu", workers=2)
+    outcomes, left_out = selftest.selftest(Config.model_validate({"judge": {"search_s": 0.1}}), only="G16,G17", device="cpu", workers=2)
     assert [outcome.case.name for outcome in outcomes] == ["evil/G16_prompt_injection", "honest/G16_says_much"]
     assert all(outcome.right for outcome in outcomes), [str(outcome) for outcome in outcomes]
     assert {name.split("/")[1][:3] for name in left_out} == {"G17"}
@@ -101,7 +101,7 @@ def test_it_judges_and_reports() -> None:
 
 def test_the_command() -> None:
     run = CliRunner()
-    done = run.invoke(app, ["verify", "--selftest", "--only", "G04", "--device", "cpu", "--json"])
+    done = run.invoke(app, ["verify", "--selftest", "--only", "G04", "--device", "cpu", "--set", "judge.search_s=0.1", "--json"])
     rows = json.loads(done.stdout)
     assert {row["kind"] for row in rows} == {"evil", "honest"} and all(row["right"] for row in rows)
     assert done.exit_code == 0
