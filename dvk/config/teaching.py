@@ -14,7 +14,7 @@ class Collect(Section):
     per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     mutants: int = Field(4, ge=0, description="Graphs made of each captured one by exchanging operators and operands: a fourth of a task's "
                          "cost, and what keeps a small model from knowing tasks by heart.")
-    per_mutant: int = Field(2, ge=1, description="Texts a mutant.")
+    per_mutant: int = Field(2, ge=1, description="Texts a mutant; another mutant teaches more than another text.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
     interpret: bool = Field(False, description="Without a GPU execute Triton texts in its interpreter, 10 to 70 s each.")
     offset: float = Field(0.5, ge=0, le=1, description="Share of tasks listed from other indices than 0, or high ones stay unseen.")
