@@ -86,21 +86,30 @@ def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         rest = x.shape[:dim] + x.shape[dim + 1:]
         return tuple(x.then("select", (dim, i), rest) for i in range(x.shape[dim]))
     dim %= len(x.shape)
-    total = x.shape[dim]
-    if name == "chunk":
-        size = total // args[1] if total % args[1] == 0 else -(-total // args[1])
-        sizes = [min(size, total - at) for at in range(0, total, size)]
-    elif name == "split" and isinstance(args[1], int):
-        sizes = [min(args[1], total - at) for at in range(0, total, args[1])]
-    elif isinstance(args[1], list) and name != "tensor_split":
-        sizes = list(args[1])
-    else:
+    sizes = parts(name, x.shape[dim], args[1])
+    if sizes is None:
         return None
     pieces, start = [], 0
     for size in sizes:
         pieces.append(x.then("slice", (dim, start, 1), (*x.shape[:dim], size, *x.shape[dim + 1:])))
         start += size
     return tuple(pieces)
+
+
+def parts(name: str, total: int, asked: Any) -> list[int] | None:
+    """How long the parts are into which `chunk`, `split` or `split_with_sizes` cuts a dimension; None for another way to cut it.
+
+    Args:
+        name: the operator.
+        total: the dimension's size.
+        asked: how many parts, how long one is, or how long each.
+    """
+    if name == "chunk":
+        size = total // asked if total % asked == 0 else -(-total // asked)
+        return [min(size, total - at) for at in range(0, total, size)]
+    if name == "split" and isinstance(asked, int):
+        return [min(asked, total - at) for at in range(0, total, asked)]
+    return list(asked) if isinstance(asked, list) and name != "tensor_split" else None
 
 
 @rule("getitem")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dvk.composer.compact.symbolic import packet
+from dvk.composer.views import parts
 from dvk.records import Node
 
 CUTS = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
@@ -48,23 +49,16 @@ def plainly(node: Node, nodes: Mapping[str, Node]) -> Node:
 
 
 def _part(node: Node, cut: Node, nodes: Mapping[str, Node]) -> Node:
-    source, index = _read(cut, nodes), node.args[1]
-    name, shape = packet(cut), node.shape
-    if source is None or source.shape is None or shape is None:
+    source, index, name = _read(cut, nodes), node.args[1], packet(cut)
+    if source is None or source.shape is None or node.shape is None:
         return node
     at = 1 if name == "unbind" else 2
     dim = _front(cut.kwargs.get("dim", cut.args[at] if len(cut.args) > at else 0), len(source.shape))
-    index = index % source.shape[dim] if name == "unbind" else index
     if name == "unbind":
-        return node.model_copy(update={"op": "aten.select.int", "args": (cut.args[0], dim, index)})
-    total, parts = source.shape[dim], cut.args[1]
-    if name == "chunk":
-        size: Any = total // parts if total % parts == 0 else -(-total // parts)
-    else:
-        size = parts
-    sizes = list(size) if isinstance(size, (list, tuple)) else [size] * -(-total // size)
-    start = sum(sizes[: index % len(sizes)], 0)
-    return node.model_copy(update={"op": "aten.narrow.default", "args": (cut.args[0], dim, start, shape[dim])})
+        return node.model_copy(update={"op": "aten.select.int", "args": (cut.args[0], dim, index % source.shape[dim])})
+    sizes = parts(name, source.shape[dim], cut.args[1]) or [source.shape[dim]]
+    start = sum(sizes[: index % len(sizes)])
+    return node.model_copy(update={"op": "aten.narrow.default", "args": (cut.args[0], dim, start, node.shape[dim])})
 
 
 def _read(node: Node, nodes: Mapping[str, Node]) -> Node | None:

@@ -39,13 +39,14 @@ class CompactHost(HostWriter):
 
     Args:
         listing: the graph that is listed, whose layouts need no mention.
+        names: the listing's, as `listed` finds them.
     """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
-                 device: str, listing: Graph):
+                 device: str, listing: Graph, names: Mapping[Prim | View, str]):
         super().__init__(graph, prims, part, kernels, lambda k, i, o: shown(k, i, o, self._more), inplace, device)
         self.nodes = {node.name: node for node in listing.nodes}
-        self.listed = listed(graph, prims)
+        self.listed = names
         inputs = [b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"]
         self.read = {b.prim: b for b in inputs}
         """Results of calls that kernels read, and the layout they must have."""
@@ -112,27 +113,20 @@ class CompactHost(HostWriter):
         self.lines[-1] = f"{name} = {laid_out(call, buffer.shape, buffer.strides)}"
 
 
-def listed(graph: Graph, prims: PrimGraph) -> dict[Prim, str]:
-    """The listing's name of every value that has one."""
-    found: dict[Prim, str] = {}
+def listed(graph: Graph, prims: PrimGraph) -> dict[Prim | View, str]:
+    """The listing's name of every value that has one, and of every view of another; of several views alike the first's."""
+    found: dict[Prim | View, str] = {}
     for node in graph.nodes:
         value = prims.values.get(node.name)
-        if isinstance(value, View) and node.name[1:].isdigit() and (not value.steps or value.base not in found):
+        if not isinstance(value, View) or not node.name[1:].isdigit():
+            continue
+        if not value.steps or value.base not in found:
             found[value.base] = node.name
-    parts = viewed(graph, prims)
-    for view, piece in prims.pieces.items():
-        if view in parts:
-            found.setdefault(piece, parts[view])
-    return found
-
-
-def viewed(graph: Graph, prims: PrimGraph) -> dict[View, str]:
-    """The listing's name of every view of another value; of several alike the first."""
-    found: dict[View, str] = {}
-    for node in graph.nodes:
-        value = prims.values.get(node.name)
-        if isinstance(value, View) and value.steps and node.name[1:].isdigit():
+        if value.steps:
             found.setdefault(value, node.name)
+    for view, piece in prims.pieces.items():
+        if view in found:
+            found.setdefault(piece, found[view])
     return found
 
 

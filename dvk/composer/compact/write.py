@@ -28,7 +28,7 @@ from dvk.composer import recipes, triton
 from dvk.composer.capture import Captured
 from dvk.composer.compact.cpp_text import CppWriter
 from dvk.composer.compact.named import named
-from dvk.composer.compact.program import CompactHost, listed, viewed
+from dvk.composer.compact.program import CompactHost, listed
 from dvk.composer.compact.symbolic import Names, symbolic
 from dvk.composer.compose import Composition, Plan, fuse_graph, renderer
 from dvk.composer.kernel import Kernel
@@ -90,7 +90,7 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
     composition = fused(captured, plan.recipes, backend)
     render = renderer(backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
-    names: dict[Any, str] = {**listed(composition.graph, composition.prims), **viewed(composition.graph, composition.prims)}
+    names = listed(composition.graph, composition.prims)
     replay = "cuda_graph" in plan.recipes and backend == "triton"
 
     def shown(kernel: Kernel, inputs: list[str], outputs: list[str], more: Callable[[str, int], str]) -> list[str]:
@@ -98,7 +98,7 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
         return show(kernel, chosen[kernel.name], inputs, outputs, registers(kernel, names), more)
 
     host = CompactHost(composition.graph, composition.prims, composition.part, composition.kernels, shown,
-                       "inplace_epilogue" in plan.recipes, DEVICES[backend], subject(captured).symbolic).text()
+                       "inplace_epilogue" in plan.recipes, DEVICES[backend], subject(captured).symbolic, names).text()
     lines = [*(["graphed"] if replay else []), *host.held, *host.lines]
     return "\n".join(lines) + "\n", any(host.inplace.values())
 
@@ -109,9 +109,8 @@ def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
     taken: set[str] = set()
     unnamed = 0
     for instr in kernel.instrs:
-        part = instr.view is not None and any(step.method in ("slice", "select") for step in instr.view.steps)
-        whole = "" if part or instr.prim is None else listing.get(instr.prim, "")
-        value = listing.get(instr.view, whole) if instr.view is not None else whole
+        is_part = instr.view is not None and any(step.method in ("slice", "select") for step in instr.view.steps)
+        value = listing.get(instr.view) or ("" if is_part else listing.get(instr.prim, ""))
         name = f"e{value[1:]}" if value.startswith("v") else f"e{value}"
         if not value or name in taken:
             name, unnamed = f"a{unnamed}", unnamed + 1

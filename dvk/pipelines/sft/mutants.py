@@ -20,6 +20,7 @@ from dvk.tasks.generate import signature_of, split_of
 ALIKE = (("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"), ("aten.softmax.int", "aten.log_softmax.int"))
 """Operators that take the same operands."""
 MOST_EDITS = 5
+"""Exchanges in one graph."""
 TRIES = 8
 """Mutations tried until one is no composition that is held out."""
 POOL = 400
