@@ -73,7 +73,7 @@ def _narrow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if not isinstance(start, int):
         return None
     dim %= len(x.shape)
-    return x.then("slice", (dim, start % x.shape[dim], 1), tuple(node.shape or ()))
+    return x.then("slice", (dim, start if start >= 0 else start + x.shape[dim], 1), tuple(node.shape or ()))
 
 
 @rule("chunk", "split", "split_with_sizes", "unbind", "tensor_split")
@@ -104,6 +104,8 @@ def parts(name: str, total: int, asked: Any) -> list[int] | None:
         total: the dimension's size.
         asked: how many parts, how long one is, or how long each.
     """
+    if name in ("chunk", "split") and isinstance(asked, int) and total == 0:
+        return [0] * (asked if name == "chunk" else 1)
     if name == "chunk":
         size = total // asked if total % asked == 0 else -(-total // asked)
         return [min(size, total - at) for at in range(0, total, size)]
