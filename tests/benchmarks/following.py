@@ -3,7 +3,8 @@
     python -m tests.benchmarks.following nano:runs/sft/checkpoints/step_002000 data/tasks/heldout --backend triton
 
 For each task one kernel that several algorithms can compute, two of them, and one condition that holds for it: the notes differ in
-the algorithm alone. An answer follows a note when it is a text that the composer writes for that algorithm, whatever the numbers.
+the algorithm alone. An answer follows a note when it computes that kernel as the composer writes it for that algorithm, whatever
+the numbers; what it does besides is not asked here. The share whose whole text is one of the composer's is `exact`.
 Counted apart: wordings that training used and wordings that it never saw, pairs of condition and algorithm that it taught and
 pairs that it never did. Prints one JSON object; `without` is how often the same texts come when no note is given.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,30 @@ from dvk.harness.backends import default_device
 from dvk.rewards.scores import interval
 
 
-def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]]) -> set[str]:
+@dataclass(frozen=True)
+class Right:
+    """What follows an advice."""
+
+    kernel: str
+    texts: frozenset[str]
+    """Whole answers that differ in nothing else from what the composer does without advice."""
+
+    def follows(self, answer: str) -> bool:
+        """The kernel is computed as in one of the texts."""
+        return part(answer, self.kernel) in {part(text, self.kernel) for text in self.texts}
+
+
+def part(text: str, kernel: str) -> str:
+    """The lines of an answer that are one kernel; buffers between its launches are numbered anew, since others number them too."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        inside = line.startswith(" ") and inside or re.match(rf"{kernel}(_\d+)?[\[ :]", line) is not None
+        kept += [line] * inside
+    numbers: dict[str, str] = {}
+    return re.sub(r"\bz\d+\b", lambda found: numbers.setdefault(found[0], f"z{len(numbers)}"), "\n".join(kept))
+
+
+def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]]) -> Right:
     """What the composer writes when that kernel is computed so."""
     assert subject.captured is not None
     found = set()
@@ -40,11 +66,11 @@ def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]
             found.add(write(subject.captured, Plan(base.recipes, {**base.schedules, kernel: schedule}), subject.backend).strip())
         except (CannotCompose, compact.Unreadable):
             continue
-    return found
+    return Right(kernel, frozenset(found))
 
 
-def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], list[set[str]]] | None:
-    """Two advices on one kernel and the texts that follow each; None where no kernel can be computed in two ways."""
+def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], list[Right]] | None:
+    """Two advices on one kernel and what follows each; None where no kernel can be computed in two ways."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     names = compact.structures(captured, backend)[0]
@@ -77,11 +103,11 @@ def main() -> None:
     config = Config()
     dialect = dialects.get("compact")
     rng = random.Random(0)
-    cases: list[tuple[str, Conversation, set[str]]] = []
+    cases: list[tuple[str, Conversation, Right]] = []
 
-    def prompts(subject: Subject) -> Iterator[tuple[str, Conversation, set[str]]]:
+    def prompts(subject: Subject) -> Iterator[tuple[str, Conversation, Right]]:
         found = contradicting(subject, rng)
-        if found is None or found[1][0] & found[1][1]:
+        if found is None or found[1][0].texts & found[1][1].texts:
             return
         for number, (advice, right) in enumerate(zip(*found)):
             for unseen in (False, True):
@@ -102,9 +128,10 @@ def main() -> None:
     answers = backbone.generate([conversation for _, conversation, _ in cases], Sampling(temperature=0.0, max_tokens=1024))
     follows: dict[str, list[float]] = defaultdict(list)
     for (name, _, right), answer in zip(cases, answers):
-        hit = float(answer.text.strip() in right)
-        for part in name.split(", "):
-            follows[part].append(hit)
+        hits = {"": right.follows(answer.text), "exact ": answer.text.strip() in right.texts}
+        for group in name.split(", "):
+            for how_much, hit in hits.items():
+                follows[how_much + group].append(float(hit))
     print(json.dumps({name: {"share": round(sum(hits) / len(hits), 4), "interval": interval(hits), "answers": len(hits)}
                       for name, hits in sorted(follows.items())}))
 
