@@ -18,6 +18,7 @@ from dvk.backbone import Backbone
 from dvk.composer import Captured
 from dvk.config import Config
 from dvk.records import Backend, Candidate, Skill, Task, Trace, Verdict
+from dvk.search.tunings import Known
 
 Proposals = Generator[list[Candidate], list["Verdict | None"], None]
 
@@ -38,6 +39,8 @@ class Problem:
     keep: Callable[[Trace], None] = field(default=lambda trace: None, compare=False, repr=False)
     """Takes each conversation with the model as it ends or is left, for the episode. The answers of a strategy that gives
     none are kept too, as turns that stand alone."""
+    tunings: Known = field(default_factory=dict, compare=False, repr=False)
+    """What earlier searches on this machine measured of schedules, by class of kernels."""
 
 
 Strategy = Callable[[Problem], Proposals]

@@ -3,23 +3,35 @@
 Skills steer it. The recipes of the skills that retrieval ranks for the task are proposed in their
 order, the remaining applicable ones after them; each is kept if it measured faster. Then every
 kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves.
+
+What earlier searches measured of kernels of the same class (`tunings`) steers it, too: a kernel starts with the schedule that was
+best, others are tried in the order of what they gained, and those that lost are left out.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dvk.composer import CannotCompose, Plan, applicable, fuse, renderer, write
 from dvk.composer.compose import schedule_recipes
+from dvk.composer.kernel import Kernel
 from dvk.composer.recipes import RECIPES
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
+from dvk.search.classes import class_of
 
 MEASURED = ("channels_last", "cuda_graph", "inplace_epilogue")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
+LOST = 0.97
+"""A schedule that ran at less than this elsewhere is not tried again: noise of a search is a third of it."""
+SETTLED = 3
+"""Tasks that tried a schedule, from which on its class is known well enough to try only a few."""
+FEW = 3
+"""Schedules of a kernel that are tried where the class is known."""
 
 
 class Planner:
@@ -41,6 +53,7 @@ class Planner:
         """The drop-in that executes `plan`, with the skills whose recipes it uses."""
         problem = self.problem
         composition = fuse(problem.task, self.captured, plan.recipes)
+        plan = Plan(plan.recipes, {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered})
         made = write(problem.task, self.captured, composition, plan, problem.backend, title=title)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
@@ -52,6 +65,25 @@ class Planner:
                 first.setdefault(str(skill.recipe), skill.name)
         behind = tuple(first.values())
         return made.model_copy(update={"skills": behind, "recipes": tuple(r for r in self.order if r in used)})
+
+    def first(self, kernel: Kernel) -> Mapping[str, Any]:
+        """The schedule to begin with: the best known, or else the composer's default."""
+        return self.options(kernel)[0]
+
+    def options(self, kernel: Kernel) -> list[Mapping[str, Any]]:
+        """Schedules worth measuring, the best guess first.
+
+        What gained elsewhere comes first, then the default and what nobody has tried. What lost is left out, and where
+        searches of several tasks have tried the class, all but the first few are.
+        """
+        render = renderer(self.problem.backend)
+        possible = render.schedules(kernel)
+        known = {_text(one.schedule): one for one in self.problem.tunings.get(class_of(kernel), ())}
+        gain = {_text(o): known[_text(o)].gain if _text(o) in known else 1.0 for o in possible}
+        kept = [o for o in possible if gain[_text(o)] > LOST or o == possible[0]]
+        ranked = sorted(kept, key=lambda o: -gain[_text(o)] if gain[_text(o)] > BETTER else -1.0)
+        settled = sum(one.num_tasks >= SETTLED for one in known.values()) > len(possible) // 2
+        return ranked[:FEW] if settled else ranked
 
     def structures(self) -> list[tuple[Plan, str]]:
         """The plain fusion first, then each recipe that has to prove itself."""
@@ -85,11 +117,10 @@ def search(problem: Problem) -> Proposals:
 def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
     """Coordinate descent over the kernels' schedules."""
     problem = planner.problem
-    render = renderer(problem.backend)
     kernels = fuse(problem.task, planner.captured, plan.recipes).ordered
     for kernel in sorted(kernels, key=lambda k: -k.num_bytes):
-        current = plan.schedules.get(kernel.name) or render.default_schedule(kernel)
-        options = [o for o in render.schedules(kernel) if o != current]
+        current = plan.schedules.get(kernel.name) or planner.first(kernel)
+        options = [o for o in planner.options(kernel) if o != current]
         plans = [Plan(plan.recipes, {**plan.schedules, kernel.name: option}) for option in options]
         titles = [f"{kernel.name}: {differences(current, option)}" for option in options]
         verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
@@ -101,6 +132,10 @@ def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
 def speed(verdict: Verdict | None) -> float:
     """Speedup of a timed verdict, 0 for anything else."""
     return verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
+
+
+def _text(schedule: Mapping[str, Any]) -> str:
+    return json.dumps(schedule, sort_keys=True)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

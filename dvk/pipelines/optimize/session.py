@@ -8,21 +8,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dvk import harness
+from dvk import harness, machine
 from dvk.agents import Subject, dialects, selection
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.recorded import Recorded
-from dvk.composer import CannotCompose, Captured, capture
+from dvk.composer import CannotCompose, Captured, applicable, capture, fuse
 from dvk.config import Config
 from dvk.pipelines import report
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize import told
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
-from dvk.search import Problem, Proposals, Strategy
+from dvk.search import Problem, Proposals, Strategy, classes, tunings
+from dvk.search.tunings import Known, Tunings
 from dvk.skills import Library, query_from_graph
 
 TURNS = "turns.jsonl"
+KNOWN = "tunings.jsonl"
 NUM_CONFIRMED = 3
 """Candidates confirmed at most: the search's favourite is lucky now and then, the third hardly."""
 
@@ -85,8 +87,12 @@ class Session:
             if (model := self.backbone) is not None:
                 model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
                 model.on_ask = lambda number: live.asking(model.name, number)
-            problem = Problem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone, self.traces.append)
-            self._feed(strategy(problem), live)
+            problem = Problem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone,
+                              self.traces.append, self._known())
+            try:
+                self._feed(strategy(problem), live)
+            finally:
+                self._learn(problem)
         except CannotCompose as error:
             self.reason = f"the composer cannot capture this module: {error}"
         except KeyboardInterrupt:
@@ -95,6 +101,27 @@ class Session:
         finally:
             if self.backbone is not None:
                 self.backbone.close()
+
+    def _known(self) -> Known:
+        """What this machine knows of the schedules of the graph's kernels; a search that goes on knows what it knew when it began."""
+        if self.captured is None:
+            return {}
+        if before := self.run.read(KNOWN):
+            return tunings.loaded(before[0])
+        recipes = tuple(applicable(self.captured.graph, self.task.device, self.backend))
+        kinds = [classes.class_of(kernel) for kernel in fuse(self.task, self.captured, recipes).ordered]
+        known = self._tunings().known(kinds)
+        self.run.append(KNOWN, tunings.dumped(known))
+        return known
+
+    def _learn(self, problem: Problem) -> None:
+        """Keep what was measured of schedules for the searches to come."""
+        if self.captured is not None:
+            tried = [(t.candidate, t.verdict) for t in self.turns if t.candidate and t.verdict and t.candidate.proposer == "composer"]
+            self._tunings().learn(self.task.id, classes.observed(problem, tried))
+
+    def _tunings(self) -> Tunings:
+        return Tunings(machine.fingerprint(self.task.device), self.backend)
 
     def _capture(self, live: Live) -> Captured | None:
         """The operator graph; None where there is none and the model can do without."""

@@ -1,0 +1,77 @@
+"""Kernels that a schedule treats alike, and what one search tells about them.
+
+A class is what decides between schedules: the kind of work, the widest type, how many large tensors are read, whether reading
+runs across memory, and the sizes to the nearest power of two. Operators are not in it: what a pointwise kernel computes hardly
+matters beside what it reads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dvk.composer import fuse, renderer
+from dvk.composer.compact.variants import does
+from dvk.composer.kernel import Kernel
+from dvk.composer.prims import BYTES
+from dvk.composer.recipes import RECIPES
+from dvk.records import Candidate, Verdict
+from dvk.search import Problem
+from dvk.search.tunings import Observed
+
+MANY = 4
+"""Large tensors that are read, beyond which more make no other class."""
+
+
+def class_of(kernel: Kernel) -> str:
+    """As text, for people too: `row softmax float32, 1 read, 2^13 rows of 2^10`."""
+    largest = max((b.numel for b in kernel.inputs), default=0)
+    reads = min(sum(4 * b.numel >= largest for b in kernel.inputs), MANY)
+    widest = max((b.dtype for b in (*kernel.inputs, *kernel.outputs)), key=lambda dtype: BYTES[dtype], default="none")
+    crossing = ", across" if kernel.family == "pointwise" and _crosses(kernel) else ""
+    kind = kernel.family if kernel.family == "pointwise" else f"{kernel.family} {does(kernel)}"
+    length = f" of 2^{round(math.log2(max(kernel.row_length, 1)))}" if kernel.reduced else ""
+    return f"{kind} {widest}, {reads} read{crossing}, 2^{round(math.log2(max(kernel.num_rows, 1)))} rows{length}"
+
+
+def _crosses(kernel: Kernel) -> bool:
+    """Some access walks memory by another variable than another access does."""
+    offsets = [i.offset for i in kernel.instrs if i.op == "load"] + [s.offset for s in kernel.stores]
+    return len({min(o.terms, key=lambda term: abs(term[1]))[0] for o in offsets if o.terms}) > 1
+
+
+def kernels_of(problem: Problem, recipes: tuple[str, ...]) -> list[Kernel]:
+    """The kernels of the problem's graph under some recipes, in launch order."""
+    assert problem.captured is not None
+    return fuse(problem.task, problem.captured, recipes).ordered
+
+
+def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[Observed]:
+    """What verdicts say of single kernels: those of candidates that differ in one kernel's schedule from one with its default.
+
+    Args:
+        tried: the composer's candidates with their verdicts; what was not timed is passed over.
+    """
+    default = renderer(problem.backend).default_schedule
+    timed = [(structure(c), c.schedule, v.timing.speedup.value) for c, v in tried if v.timing is not None and v.tier == "search"]
+    speeds = {_key(recipes, schedule): speed for recipes, schedule, speed in timed}
+    kernels = {recipes: kernels_of(problem, recipes) for recipes in dict.fromkeys(recipes for recipes, _, _ in timed)}
+    logs: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for recipes, schedule, speed in timed:
+        for kernel in kernels[recipes]:
+            base = speeds.get(_key(recipes, {**schedule, kernel.name: default(kernel)}))
+            if base and kernel.name in schedule:
+                logs[class_of(kernel), json.dumps(schedule[kernel.name], sort_keys=True)].append(math.log(speed / base))
+    return [Observed(kind, json.loads(text), math.exp(sum(found) / len(found))) for (kind, text), found in logs.items()]
+
+
+def structure(candidate: Candidate) -> tuple[str, ...]:
+    """Its recipes that are no schedules."""
+    return tuple(r for r in candidate.recipes if r in RECIPES and RECIPES[r].kind != "schedule")
+
+
+def _key(recipes: tuple[str, ...], schedule: Mapping[str, Mapping[str, Any]]) -> str:
+    return json.dumps([recipes, schedule], sort_keys=True)

@@ -1,0 +1,108 @@
+"""What searches have measured of schedules on this machine: one SQLite file, `$DVK_HOME/tunings.db`.
+
+A row says how a module ran with one of its kernels under a schedule, beside the schedule that the composer takes when it knows
+nothing. Kernels are told apart by class (`classes`), so that what was measured of one task serves the next. Of a task that is
+searched again the last measurement counts. The file is a convenience: where it cannot be read or written, searches start from
+what the composer knows by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk import resources
+
+PROTOCOL = 1
+"""Raised when schedules or classes change their meaning; rows of another number are left alone."""
+BUSY_S = 5.0
+"""Longest wait for another process that writes."""
+_TABLE = """
+    CREATE TABLE IF NOT EXISTS tunings (
+        protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, gain REAL,
+        PRIMARY KEY (protocol, machine, backend, kernel, schedule, task)
+    ) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One schedule of one kernel, measured in one task."""
+
+    kernel: str
+    """Its class."""
+    schedule: dict[str, Any]
+    gain: float
+    """Module's speed under the schedule / under the composer's default."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What is known of a schedule for a class of kernels."""
+
+    schedule: dict[str, Any]
+    gain: float
+    """Geometric mean over tasks of speed / speed under the default."""
+    num_tasks: int
+
+
+Known = dict[str, tuple[Tuned, ...]]
+"""Class → what is known of its schedules, best first."""
+
+
+class Tunings:
+    """The file.
+
+    Args:
+        machine: what was measured elsewhere says nothing here.
+        backend: of the kernels.
+        path: by default `$DVK_HOME/tunings.db`.
+    """
+
+    def __init__(self, machine: str, backend: str, path: Path | None = None):
+        self.scope = (PROTOCOL, machine, backend)
+        self.path = path or resources.home() / "tunings.db"
+
+    def known(self, kernels: Iterable[str]) -> Known:
+        """What is known of these classes."""
+        wanted = sorted(set(kernels))
+        query = ("SELECT kernel, schedule, gain FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
+                 f"({', '.join('?' * len(wanted))})")  # fmt: skip
+        gains: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for kernel, schedule, gain in self._run(query, [(*self.scope, *wanted)]):
+            gains[kernel, schedule].append(math.log(gain))
+        found: dict[str, list[Tuned]] = defaultdict(list)
+        for (kernel, schedule), logs in gains.items():
+            found[kernel].append(Tuned(json.loads(schedule), math.exp(sum(logs) / len(logs)), len(logs)))
+        return {kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()}
+
+    def learn(self, task: str, observed: Sequence[Observed]) -> None:
+        """Keep what was measured in a task, named by its id."""
+        rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain) for one in observed]
+        self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _run(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=BUSY_S)) as connection, connection:
+                connection.execute(_TABLE)
+                return [found for row in rows for found in connection.execute(statement, row).fetchall()]
+        except (OSError, sqlite3.Error):
+            return []
+
+
+def dumped(known: Known) -> dict[str, Any]:
+    """As JSON keeps it: a search that goes on later must know what it knew when it began."""
+    return {kernel: [asdict(one) for one in rows] for kernel, rows in known.items()}
+
+
+def loaded(found: dict[str, Any]) -> Known:
+    """The opposite of `dumped`."""
+    return {kernel: tuple(Tuned(**one) for one in rows) for kernel, rows in found.items()}

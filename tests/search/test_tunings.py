@@ -1,0 +1,86 @@
+"""What one search measures of schedules is where the next one begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dvk.composer import fuse
+from dvk.records import Candidate
+from dvk.search import Problem
+from dvk.search.classes import class_of, observed
+from dvk.search.composer import FEW, Planner
+from dvk.search.tunings import Observed, Tuned, Tunings, dumped, loaded
+from tests.search.test_composer import play, problem, verdict
+
+LIKED = {"parallel": "rows", "chunk": 1024, "width": 256}
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return problem("geglu", tmp_path_factory.mktemp("geglu"))
+
+
+def kernels(given: Problem) -> list[str]:
+    """Classes of the kernels of the plain fusion."""
+    assert given.captured is not None
+    plan, _ = Planner(given).structures()[0]
+    return [class_of(kernel) for kernel in fuse(given.task, given.captured, plan.recipes).ordered]
+
+
+def score(candidate: Candidate) -> float:
+    """Every kernel under the schedule that we like makes the module a fifth faster."""
+    return 2.0 * 1.2 ** sum(schedule == LIKED for schedule in candidate.schedule.values())
+
+
+def test_the_next_search_starts_with_what_was_best(module: Problem, tmp_path: Path) -> None:
+    file = Tunings("here", "cpp", tmp_path / "tunings.db")
+    first = play(module, score)
+    assert LIKED not in first[0].schedule.values()
+    file.learn("a", observed(module, [(c, verdict(score(c))) for c in first]))
+
+    known = file.known(kernels(module))
+    best = next(iter(known.values()))[0]
+    assert best.schedule == LIKED and best.gain == pytest.approx(1.2) and best.num_tasks == 1
+    second = play(replace(module, tunings=known), score)
+    assert all(schedule == LIKED for schedule in second[0].schedule.values())
+
+
+def test_a_class_that_is_known_well_takes_few_trials(module: Problem, tmp_path: Path) -> None:
+    file = Tunings("here", "cpp", tmp_path / "tunings.db")
+    tried = [(c, verdict(score(c))) for c in play(module, score)]
+    for task in "abc":
+        file.learn(task, observed(module, tried))
+    assert len(tried) > FEW == len(play(replace(module, tunings=file.known(kernels(module))), score))
+
+
+def test_what_lost_is_not_tried_again_but_the_default_is(module: Problem) -> None:
+    planner = Planner(module)
+    assert module.captured is not None
+    kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
+    default, *others = planner.options(kernel)
+    known = {class_of(kernel): tuple(Tuned(dict(one), 0.5, 1) for one in (default, *others[:2]))}
+    assert loaded(dumped(known)) == known
+    assert Planner(replace(module, tunings=known)).options(kernel) == [default, *others[2:]]
+
+
+def test_a_task_that_is_searched_again_counts_once_and_other_machines_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "tunings.db"
+    here = Tunings("here", "cpp", path)
+    for gain in (2.0, 1.5):
+        here.learn("a", [Observed("k", {"chunk": 1}, gain)])
+    here.learn("b", [Observed("k", {"chunk": 1}, 6.0), Observed("k", {"chunk": 2}, 0.5)])
+    found = here.known(["k", "other"])["k"]
+    assert [(one.schedule, one.num_tasks) for one in found] == [({"chunk": 1}, 2), ({"chunk": 2}, 1)]
+    assert found[0].gain == pytest.approx(3.0)
+    assert Tunings("there", "cpp", path).known(["k"]) == Tunings("here", "triton", path).known(["k"]) == {}
+
+
+def test_a_file_that_cannot_be_used_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "tunings.db"
+    path.write_text("this is not SQLite, and long enough to be seen as something else " * 20)
+    file = Tunings("here", "cpp", path)
+    file.learn("a", [Observed("k", {}, 1.0)])
+    assert file.known(["k"]) == {}
