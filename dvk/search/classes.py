@@ -43,6 +43,16 @@ def _crosses(kernel: Kernel) -> bool:
     return len({min(o.terms, key=lambda term: abs(term[1]))[0] for o in offsets if o.terms}) > 1
 
 
+def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """Kernels that do the same on the same sizes and types, together; in the order of their first."""
+    found: dict[object, list[Kernel]] = {}
+    for kernel in kernels:
+        sizes = tuple(v.size for v in (*kernel.rows, *kernel.reduced))
+        does_ = tuple((i.op, i.type, i.compute) for i in kernel.instrs)
+        found.setdefault((class_of(kernel), sizes, does_), []).append(kernel)
+    return list(found.values())
+
+
 def kernels_of(problem: Problem, recipes: tuple[str, ...]) -> list[Kernel]:
     """The kernels of the problem's graph under some recipes, in launch order."""
     assert problem.captured is not None
@@ -50,7 +60,8 @@ def kernels_of(problem: Problem, recipes: tuple[str, ...]) -> list[Kernel]:
 
 
 def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[Observed]:
-    """What verdicts say of single kernels: those of candidates that differ in one kernel's schedule from one with its default.
+    """What verdicts say of kernels: those of candidates that differ in the schedule of one, and of those like it, from one with the
+    default there.
 
     Args:
         tried: the composer's candidates with their verdicts; what was not timed is passed over.
@@ -58,13 +69,14 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
     default = renderer(problem.backend).default_schedule
     timed = [(structure(c), c.schedule, v.timing.speedup.value) for c, v in tried if v.timing is not None and v.tier == "search"]
     speeds = {_key(recipes, schedule): speed for recipes, schedule, speed in timed}
-    kernels = {recipes: kernels_of(problem, recipes) for recipes in dict.fromkeys(recipes for recipes, _, _ in timed)}
+    groups = {recipes: alike(kernels_of(problem, recipes)) for recipes in dict.fromkeys(recipes for recipes, _, _ in timed)}
     logs: dict[tuple[str, str], list[float]] = defaultdict(list)
     for recipes, schedule, speed in timed:
-        for kernel in kernels[recipes]:
-            base = speeds.get(_key(recipes, {**schedule, kernel.name: default(kernel)}))
-            if base and kernel.name in schedule:
-                logs[class_of(kernel), json.dumps(schedule[kernel.name], sort_keys=True)].append(math.log(speed / base))
+        for group in groups[recipes]:
+            base = speeds.get(_key(recipes, {**schedule, **{k.name: default(k) for k in group}}))
+            mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
+            if base and len(set(mine)) == 1:
+                logs[class_of(group[0]), mine[0]].append(math.log(speed / base))
     return [Observed(kind, json.loads(text), math.exp(sum(found) / len(found))) for (kind, text), found in logs.items()]
 
 

@@ -2,7 +2,8 @@
 
 Skills steer it. The recipes of the skills that retrieval ranks for the task are proposed in their
 order, the remaining applicable ones after them; each is kept if it measured faster. Then every
-kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves.
+kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves. Kernels
+that do the same on the same sizes, as repeated blocks of a network have them, are tried as one.
 
 What earlier searches measured of kernels of the same class (`tunings`) steers it, too: a kernel starts with the schedule that was
 best, others are tried in the order of what they gained, and those that lost are left out.
@@ -20,7 +21,7 @@ from dvk.composer.kernel import Kernel
 from dvk.composer.recipes import RECIPES
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
-from dvk.search.classes import class_of
+from dvk.search.classes import alike, class_of
 
 MEASURED = ("channels_last", "cuda_graph", "inplace_epilogue")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
@@ -117,12 +118,13 @@ def search(problem: Problem) -> Proposals:
 def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
     """Coordinate descent over the kernels' schedules."""
     problem = planner.problem
-    kernels = fuse(problem.task, planner.captured, plan.recipes).ordered
-    for kernel in sorted(kernels, key=lambda k: -k.num_bytes):
+    groups = alike(fuse(problem.task, planner.captured, plan.recipes).ordered)
+    for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
+        kernel, names = group[0], ", ".join(k.name for k in group)
         current = plan.schedules.get(kernel.name) or planner.first(kernel)
         options = [o for o in planner.options(kernel) if o != current]
-        plans = [Plan(plan.recipes, {**plan.schedules, kernel.name: option}) for option in options]
-        titles = [f"{kernel.name}: {differences(current, option)}" for option in options]
+        plans = [Plan(plan.recipes, {**plan.schedules, **{k.name: option for k in group}}) for option in options]
+        titles = [f"{names}: {differences(current, option)}" for option in options]
         verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
         for option_plan, verdict in zip(plans, verdicts, strict=True):
             if speed(verdict) > best * BETTER:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dvk import composer, tasks
 from dvk.composer import fuse
+from dvk.config import Config
 from dvk.records import Candidate
 from dvk.search import Problem
 from dvk.search.classes import class_of, observed
@@ -15,6 +17,23 @@ from dvk.search.composer import FEW, Planner
 from dvk.search.tunings import Observed, Tuned, Tunings, dumped, loaded
 from tests.search.test_composer import play, problem, verdict
 
+BLOCKS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) * 0.5
+        return x
+
+def get_inputs():
+    return [torch.randn(128, 64)]
+"""
 LIKED = {"parallel": "rows", "chunk": 1024, "width": 256}
 
 
@@ -84,3 +103,16 @@ def test_a_file_that_cannot_be_used_is_no_error(tmp_path: Path) -> None:
     file = Tunings("here", "cpp", path)
     file.learn("a", [Observed("k", {}, 1.0)])
     assert file.known(["k"]) == {}
+
+
+def test_kernels_of_repeated_blocks_are_tried_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.py"
+    path.write_text(BLOCKS)
+    task = tasks.load(str(path))
+    given = Problem(task, composer.capture(task, Config().limits), "cpp", (), Config())
+    tried = play(given, score)
+    plain = [c for c in tried if c.recipes == tried[0].recipes]
+    assert len(tried[0].schedule) == 3
+    assert all(len({str(schedule) for schedule in c.schedule.values()}) == 1 for c in plain)
+    assert set(map(str, plain[-1].schedule.values())) != set(map(str, plain[0].schedule.values()))
+    assert {one.schedule["chunk"] for one in observed(given, [(c, verdict(score(c))) for c in tried])} >= {LIKED["chunk"]}
