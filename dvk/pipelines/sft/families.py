@@ -61,13 +61,17 @@ def texts(paths: Iterable[Path]) -> Iterator[Text]:
 
 
 def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
-    """At least `count` texts, and one or more of every family that tasks have; all of them where there are fewer.
+    """`count` texts, one or more of each of the largest families that tasks have; all of them where there are fewer.
 
-    Rare families are filled first: the allowance of each is doubled until there are enough. Texts of one task are taken
-    together, because they share its reference, its inputs and its expected outputs.
+    Rare families are filled first: the allowance of each is doubled until there are enough. Where there are more families
+    than `count`, the smallest go without, and their texts with them: thousands of families have a text or two each. Texts of
+    one task are taken together, because they share its reference, its inputs and its expected outputs.
     """
     by_task: dict[tuple[str, Backend], list[Text]] = {}
+    sizes = Counter(text.family for text in found)
     found = [text for text in found if text.seed is not None]
+    largest = {family for family, _ in Counter({text.family: sizes[text.family] for text in found}).most_common(count)}
+    found = [text for text in found if text.family in largest]
     for text in found:
         by_task.setdefault((text.task, text.backend), []).append(text)
     order = sorted(by_task, key=lambda key: content_hash(str(seed), *key))
@@ -76,7 +80,7 @@ def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
     allowance = 1
     while len(taken) < min(count, len(found)):
         for key in order:
-            if len(taken) >= count and allowance > 1:
+            if len(taken) >= count:
                 break
             for text in by_task[key]:
                 if text.id not in taken and numbers[text.family] < allowance:
