@@ -33,7 +33,7 @@ def command(
     hygiene: Annotated[bool, typer.Option("--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges.")] = False,
     kernelbench: Annotated[Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")] = None,
     compare: Annotated[tuple[Path, Path] | None, typer.Option(
-        metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task.")] = None,
+        metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
@@ -46,7 +46,7 @@ def command(
     if compare is not None:
         from dvk.pipelines.eval.comparing import compare as paired
 
-        found = paired(*compare)
+        found = paired(*compare, out, tuple(sys.argv))
         print(json.dumps(found) if as_json else "\n".join(differences(found)))
         return
     assert suite is not None
@@ -72,7 +72,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
     """The tables."""
     thresholds = list(summary["fast_p"])
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
-    found = [f"{summary['policy']} on {summary['num_tasks']} tasks", "", f"{'':<22}{head}  geomean"]
+    found = [f"{summary['policy']} on {_many(summary['num_tasks'])}", "", f"{'':<22}{head}  geomean"]
 
     def shares(name: str, of: dict[str, Any]) -> str:
         return f"{name[:22]:<22}" + "".join(f"{100 * of[t]:>8.1f}%" for t in thresholds)
@@ -128,6 +128,8 @@ def _told(summary: dict[str, Any]) -> list[str]:
 
 def differences(found: dict[str, Any]) -> list[str]:
     """A comparison: a line a score, both sides and the difference with its interval."""
+    from dvk.pipelines.eval.versus import shown
+
     sides = [found["first"], found["second"]]
     said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]
     said += [f"{found['num_shared']} tasks in both; {found['num_only_first']} only in A, {found['num_only_second']} only in B", "",
@@ -148,13 +150,8 @@ def differences(found: dict[str, Any]) -> list[str]:
     return said
 
 
-def shown(name: str, gap: dict[str, Any]) -> str:
-    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; a dash where there is nothing to pair."""
-    if gap["value"] is None:
-        return "–"
-    if name.startswith("fast_"):
-        return f"{100 * gap['value']:+.1f} pp [{100 * gap['lo']:+.1f}, {100 * gap['hi']:+.1f}]"
-    return f"{gap['value']:.3f}× [{gap['lo']:.3f}, {gap['hi']:.3f}] ({gap['num_tasks']} tasks)"
+def _many(tasks: int) -> str:
+    return f"{tasks} task" + "s" * (tasks != 1)
 
 
 def _speedup(value: float | None) -> str:

@@ -18,9 +18,9 @@ from dvk.agents.judging import Docket
 from dvk.backbone import Usage
 from dvk.cli.eval import differences as told
 from dvk.config import Config
-from dvk.errors import UsageError
+from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import recorded
+from dvk.pipelines.eval import Request, evaluate, recorded
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
@@ -148,6 +148,12 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     assert found["differences"]["fast_0"]["value"] == pytest.approx(-1 / 39) and found["compile"] is not None
     assert found["first"]["policy"] == "composer" and set(found["levels"]) == {"one", "two"}
     assert [one["task"] for one in found["lost"]] == ["t38"] and found["gained"][0]["ratio"] == pytest.approx(1.05)
+    page = tmp_path / "page"
+    assert compare(first, tmp_path / "b", page) == found == json.loads((page / "comparison.json").read_text())
+    html = (page / "report.html").read_text()
+    assert html.count("<svg") == 2 and html.count("<circle") == 38 and "B against A" in html and "1.050× [1.050, 1.050] (38 tasks)" in html
+    with pytest.raises(RunFolderError, match="already used"):
+        compare(first, tmp_path / "b", page)
     text = "\n".join(told(found))
     assert "1.050× [1.050, 1.050] (38 tasks)" in text and "lost: t38: 1.66× to not right" in text
     json.dumps(found, allow_nan=False)
@@ -161,6 +167,12 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
         compare(first, tmp_path / "none")
     with pytest.raises(UsageError, match="share no task"):
         compare(first, finished(tmp_path / "c", rows(episode("z", [2.0]))))
+
+
+@pytest.mark.parametrize("given, said", [({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations")])
+def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        evaluate(Request(Path("nowhere"), **given), Config())
 
 
 # ---------------------------------------------------------------- what it costs, what it says
@@ -217,5 +229,6 @@ def test_the_command_from_a_record_to_every_file(tmp_path: Path) -> None:
     assert "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
     assert json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"] is True
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
+    shutil.rmtree(tmp_path / "ours")
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
-    assert json.loads(again.stdout) == found
+    assert json.loads(again.stdout) == found and (tmp_path / "ours" / "eval_results.json").is_file()

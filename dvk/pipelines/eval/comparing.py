@@ -12,7 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dvk.config import Config
 from dvk.errors import DvkError, UsageError
+from dvk.pipelines.eval import versus
 from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
 from dvk.pipelines.eval.rows import Over, Row, best_of, outcome, rows_for
 from dvk.pipelines.eval.tables import table
@@ -46,8 +48,12 @@ def load(place: Path) -> tuple[list[Row], dict[str, Any]]:
     return rows, dict(said[-1]) if said else {}
 
 
-def compare(first: Path, second: Path) -> dict[str, Any]:
+def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the second evaluation has over the first.
+
+    Args:
+        out: folder for `report.html` and `comparison.json`.
+        argv: the command line, for that folder.
 
     Returns:
         `first` and `second`: run, policy, and the table of the tasks that both tried; num_shared, num_only_first, num_only_second;
@@ -56,7 +62,9 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
 
     Raises:
         UsageError: one of them is no evaluation, or they share no task.
+        RunFolderError: `out` is used or cannot be written.
     """
+    RunFolder.refuse_used(out, resume=False)
     (one, said), (two, told) = load(first), load(second)
     names = {row.task for row in one} & {row.task for row in two}
     if not names:
@@ -65,7 +73,7 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
     compiled = all(any(row.final.compile is not None for row in rows) for rows in (before, after))
     levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
     gaps = changes(before, after)
-    return {
+    found = {
         "first": {"run": str(first), "policy": said.get("policy"), **_finals(before)},
         "second": {"run": str(second), "policy": told.get("policy"), **_finals(after)},
         "num_shared": len(names),
@@ -78,6 +86,11 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
         "gained": [gap for gap in gaps if gap["ratio"] > 1][:MOST_TOLD],
         "lost": [gap for gap in reversed(gaps) if gap["ratio"] < 1][:MOST_TOLD],
     }  # fmt: skip
+    if out is not None:
+        with RunFolder.open(out, command="eval", name="comparison", argv=argv, config=Config(), resume=False) as run:
+            versus.write(run, found, before, after)
+            run.finish("done")
+    return found
 
 
 def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str, Any]:
