@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from dvk import machine
 from dvk.cli.eval import lines
 from dvk.config import Config
 from dvk.harness.ceilings import Ceilings
+from dvk.harness.pool import gpu_for
 from dvk.pipelines.eval.arithmetic import flop_ms
 from dvk.pipelines.eval.cleanness import flagged
 from dvk.pipelines.eval.page import profile, render
-from dvk.pipelines.eval.playing import played
+from dvk.pipelines.eval.playing import played, workers_for
 from dvk.pipelines.eval.request import HYGIENE, Request
 from dvk.pipelines.eval.rows import Measured, Row, best_of, tries, winner
 from dvk.pipelines.eval.tables import of_roofline, summarise
@@ -159,6 +161,22 @@ def test_totals_with_and_without_the_flagged_tasks(tmp_path: Path) -> None:
     found = summarise(made, flagged=which)
     assert found["fast_p"]["1"] == 0.75 and found["hygiene"]["clean"]["fast_p"]["1"] == 0.5 and found["hygiene"]["num_flagged"] == 2
     assert "without 2 flagged" in "\n".join(lines(whole(found)))
+
+
+def test_equal_candidates_cost_the_judge_once() -> None:
+    twice = episode("a", [1.5, 1.5], [1.5])
+    same = twice.traces[0].turns[0]
+    twice = twice.model_copy(update={"traces": tuple(t.model_copy(update={"turns": (same,) * len(t.turns)}) for t in twice.traces)})
+    assert [row.judge_s for row in rows(twice)] == [2.0, 0.0]
+
+
+def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b", "c", "d"))
+    request, judges = Request(Path("x")), Config().rollout.judges
+    assert workers_for(request, Config(), "cuda") == 4 * judges and workers_for(request, Config(), "cpu") == judges
+    task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
+    assert len({gpu_for(task, number) for number in range(4 * judges)}) == 4
+    assert workers_for(Request(Path("x"), workers=3), Config(), "cuda") == 3
 
 
 def test_one_sample_is_greedy_and_several_are_drawn() -> None:

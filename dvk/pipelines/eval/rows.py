@@ -144,6 +144,7 @@ def rows_of(
         flop_ms: see `Row`.
     """
     name, found = episode.task.name, []
+    seen: set[str] = set()
     for sample, turns in enumerate(tries(episode) or [[]]):
         verdicts = [turn.verdict for turn in turns]
         second = again.get((name, sample))
@@ -157,9 +158,17 @@ def rows_of(
             health=next((v.health for v in verdicts if v is not None and v.health), ()),
             prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
             completion_tokens=sum(len(t.completion) for t in told) if told else None,
-            judge_s=round(sum(v.seconds for v in verdicts if v is not None and not v.cached), 3),
+            judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),
         ))  # fmt: skip
     return found
+
+
+def _seconds(turn: Turn, seen: set[str]) -> float:
+    """What the judge spent; equal candidates of a task are judged once and share their verdict."""
+    if turn.verdict is None or turn.verdict.cached or turn.candidate is None or turn.candidate.id in seen:
+        return 0.0
+    seen.add(turn.candidate.id)
+    return turn.verdict.seconds
 
 
 def reason(turns: Sequence[Turn]) -> str:
