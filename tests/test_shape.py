@@ -32,7 +32,7 @@ LAYERS = {
 }  # fmt: skip
 """Package or module → layer; within layer 0 the order is part of the design."""
 
-PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers"}
+PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "kernelbench"}
 """What several commands' pipelines show or run; every other module of `pipelines` is one command's and stands alone."""
 
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}

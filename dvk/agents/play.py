@@ -18,6 +18,7 @@ from typing import NamedTuple
 from dvk.agents import policy, selection, summary
 from dvk.agents.dialects import Dialect
 from dvk.agents.showing import Subject
+from dvk.agents.turns import best_window
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
 from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, Verdict, content_hash
@@ -46,6 +47,17 @@ class Talk:
     turns: list[Turn] = field(default_factory=list)
     asked: Conversation | None = None
     """The question that waits for an answer or its verdict."""
+    iteration: int = 1
+    """How often it has been full, this time included."""
+    window: tuple[int, ...] = ()
+    """Positions of the turns that this iteration goes on from."""
+    since: int = 0
+    """Position of this iteration's first turn."""
+
+    @property
+    def context(self) -> list[Turn]:
+        """The turns that the next question follows on."""
+        return [*(self.turns[position] for position in self.window), *self.turns[self.since :]]
 
     def trace(self, peer_group: str) -> Trace:
         """As a record."""
@@ -107,7 +119,7 @@ class Play:
         if talk.key.role == "selection":
             asked = self.dialect.selection(self.subject, self.offered, agents)
         elif talk.key.role == "policy":
-            asked = policy.ask(self.dialect, self.subject, talk.skills, talk.turns, agents)
+            asked = policy.ask(self.dialect, self.subject, talk.skills, talk.context, agents)
         else:
             assert self._summarised is not None
             asked = self.dialect.summary(self.subject, self._summarised.trace(""), talk.skills, agents)
@@ -167,10 +179,15 @@ class Play:
         talk.asked = None
 
     def _next(self, talk: Talk) -> None:
-        if len(talk.turns) < self.config.rollout.turns:
-            self.ready.append(talk)
-        else:
-            self._end(talk)
+        settings = self.config.rollout
+        if len(talk.context) >= settings.turns:
+            if talk.iteration >= settings.iterations:
+                self._end(talk)
+                return
+            kept = min(settings.window, settings.turns - 1)
+            talk.iteration, talk.since = talk.iteration + 1, len(talk.turns)
+            talk.window = best_window(talk.turns, kept, self.config.rewards) if kept else ()
+        self.ready.append(talk)
 
     def _end(self, talk: Talk) -> None:
         self.num_open -= 1

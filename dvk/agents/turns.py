@@ -1,10 +1,12 @@
-"""What earlier turns of a conversation say together: speeds, the best, which to show again."""
+"""What earlier turns of a conversation say together: speeds, the best, which to show again, where to go on from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dvk.config import Rewards
 from dvk.records import Timing, Turn
+from dvk.rewards import rewarded
 
 
 def kept(turns: Sequence[Turn], most: int) -> list[int]:
@@ -14,6 +16,18 @@ def kept(turns: Sequence[Turn], most: int) -> list[int]:
     best = max(range(len(turns)), key=lambda i: (speedup(turns[i]), i))
     order = [len(turns) - 1, *([best] if speedup(turns[best]) else []), *reversed(range(len(turns) - 1))]
     return sorted(list(dict.fromkeys(order))[:most])
+
+
+def best_window(turns: Sequence[Turn], length: int, settings: Rewards) -> tuple[int, ...]:
+    """Positions of the `length` turns in a row whose rewards add up to most, the earliest of equals.
+
+    Sequential test-time scaling goes on from them: Dr.Kernel (arXiv 2602.05885), daVinci-kernel (arXiv 2606.16497). A row may
+    join turns of different iterations, as there.
+    """
+    rewards = [rewarded(turn, settings).reward or 0.0 for turn in turns]
+    starts = range(max(1, len(turns) - length + 1))
+    start = max(starts, key=lambda first: (sum(rewards[first : first + length]), -first))
+    return tuple(range(start, min(start + length, len(turns))))
 
 
 def best_timing(turns: Sequence[Turn]) -> Timing | None:

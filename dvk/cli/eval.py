@@ -1,4 +1,4 @@
-"""`dvk eval`: how often a policy is right and fast, over a folder of tasks."""
+"""`dvk eval`: how often a policy is right and fast, over a suite of tasks; two evaluations side by side."""
 
 from __future__ import annotations
 
@@ -9,64 +9,150 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.errors import UsageError
+
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Folder of task files; sub-folders are levels.")],
-    policy: Annotated[str, typer.Option(help="composer, nano, hf:PATH, endpoint:MODEL, or any strategy or backbone.")] = "composer",
+    suite: Annotated[Path | None, typer.Argument(
+        help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, or a .parquet of problems.")] = None,
+    policy: Annotated[str, typer.Option(
+        help="composer, nano:PATH, hf:PATH, endpoint:MODEL, a strategy; episodes:FILE or kernelbench:RUN judge what exists.")
+    ] = "composer",
     turns: Annotated[int | None, typer.Option(min=1, help="Attempts a conversation (composer: candidates, times --samples).")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Conversations a task; one is greedy, several are sampled.")] = 1,
+    iterations: Annotated[int, typer.Option(
+        min=1, help="Test-time scaling: once a conversation is full, go on from its best window, so many times.")] = 1,
+    window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library to select from; without it a model is given no skills.")] = None,
     no_skills: Annotated[bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")] = False,
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: two a GPU).")] = None,
+    hygiene: Annotated[bool, typer.Option("--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges.")] = False,
+    kernelbench: Annotated[Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")] = None,
+    compare: Annotated[tuple[Path, Path] | None, typer.Option(
+        metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
-    """Play every task of a folder and print fast_p: the share of tasks with a correct candidate faster than p times eager."""
-    from dvk import config as configuration
-    from dvk.errors import UsageError
-    from dvk.pipelines.eval import Request, evaluate
+    """Play every task of a suite and print fast_p: the share of tasks with a correct candidate faster than p times eager."""
+    if (suite is None) == (compare is None):
+        raise UsageError("give a suite, or --compare A B", "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b")
+    if compare is not None:
+        from dvk.pipelines.eval.comparing import compare as paired
 
+        found = paired(*compare, out, tuple(sys.argv))
+        print(json.dumps(found) if as_json else "\n".join(differences(found)))
+        return
+    assert suite is not None
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     unknown = [b for b in baseline or [] if b not in ("eager", "compile")]
     if unknown:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
-    request = Request(folder, policy, turns, samples, library, no_skills, tuple(b for b in baseline or () if b != "eager"), backend, device,
-                      tuple(only or ()), workers, out, resume, tuple(sys.argv))
+
+    from dvk import config as configuration
+    from dvk.pipelines.eval import Request, evaluate
+
+    request = Request(suite, policy, turns, samples, iterations, window, library, no_skills,
+                      tuple(b for b in baseline or () if b != "eager"), backend, device, tuple(only or ()), workers, hygiene, kernelbench,
+                      out, resume, tuple(sys.argv))  # fmt: skip
     summary = evaluate(request, configuration.load(config, settings or []))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
+# ---------------------------------------------------------------- for people
+
 def lines(summary: dict[str, Any]) -> list[str]:
-    """The tables for people."""
+    """The tables."""
     thresholds = list(summary["fast_p"])
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
-    found = [f"{summary['policy']} on {summary['num_tasks']} tasks", "", f"{'':<22}{head}  geomean"]
+    found = [f"{summary['policy']} on {_many(summary['num_tasks'])}", "", f"{'':<22}{head}  geomean"]
+
+    def shares(name: str, of: dict[str, Any]) -> str:
+        return f"{name[:22]:<22}" + "".join(f"{100 * of[t]:>8.1f}%" for t in thresholds)
 
     def row(name: str, table: dict[str, Any]) -> str:
         kept = table["geomean_kept"]
-        return f"{name:<22}" + "".join(f"{100 * table['fast_p'][t]:>8.1f}%" for t in thresholds) + (f"{kept:>8.2f}×" if kept else "")
+        return shares(name, table["fast_p"]) + (f"{kept:>8.2f}×" if kept else "")
 
     found.append(row("all", summary))
     if summary["samples"] > 1:
         found.append(row("best sample", summary["best_of"]))
-    if (summary["turns"] or 1) > 1:
-        found.append(row("first turn", summary["first_turn"]))
     if "compile" in summary:
         found.append(row("over torch.compile", summary["compile"]))
+    clean = summary.get("hygiene", {}).get("clean")
+    if clean:
+        found.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
+    turns = summary.get("by_turn", {})
+    if 1 < len(turns) <= 16:
+        found += ["", *(shares(f"best by turn {turn}", of) for turn, of in turns.items())]
+        if summary.get("cost", {}).get("model_s") is not None:
+            found += ["", *(shares(f"turn {turn} alone", of) for turn, of in summary["per_turn"].items())]
     for dimension, tables in summary["groups"].items():
         if len(tables) > 1:
-            found += [row(f"{dimension} {value} ({table['num_tasks']})"[:22], table) for value, table in tables.items()]
+            found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * lo:.1f}, {100 * hi:.1f}]" for t, (lo, hi) in summary["fast_p_interval"].items())
-    found += ["", f"95 % intervals over tasks: {ends}"]
+    found += ["", f"95 % intervals over tasks: {ends}", *_told(summary)]
+    found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
         found.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
+    found += [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
     return [*found, f"run: {summary['run']}"]
+
+
+def _told(summary: dict[str, Any]) -> list[str]:
+    """Roofline and cost, a line each."""
+    found = []
+    reached = summary.get("roofline") or {}
+    if reached.get("num_tasks"):
+        found.append(f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
+                     f"{100 * reached['over_half']:.0f} % of them more than half ({reached['num_tasks']} tasks)")
+    elif summary.get("roofline") is not None:
+        found.append("roofline: no ceilings known for these tasks (dvk doctor measures them)")
+    spent = summary.get("cost")
+    if spent:
+        told = f"cost: {spent['wall_s']:.0f} s, of judging {spent['judge_s']:.0f} s, {spent['num_candidates']} candidates"
+        if spent["model_s"] is not None:
+            told += f", of the model {spent['model_s']:.0f} s"
+            told += f", {spent['prompt_tokens']:,} tokens read, {spent['completion_tokens']:,} written"
+        found.append(told + (f", ${spent['usd']:.2f}" if spent["usd"] is not None else ""))
+    return found
+
+
+def differences(found: dict[str, Any]) -> list[str]:
+    """A comparison: a line a score, both sides and the difference with its interval."""
+    from dvk.pipelines.eval.versus import shown
+
+    sides = [found["first"], found["second"]]
+    said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]
+    said += [f"{found['num_shared']} tasks in both; {found['num_only_first']} only in A, {found['num_only_second']} only in B", "",
+             f"{'':<20}{'A':>9}{'B':>9}   B against A, 95 % interval over tasks"]
+    for name, gap in found["differences"].items():
+        values = ["", ""]
+        if name.startswith("fast_"):
+            values = [f"{100 * side['fast_p'][name.removeprefix('fast_')]:.1f}%" for side in sides]
+        elif name == "speedup":
+            values = [f"{side['geomean_kept'] or 1:.3f}×" for side in sides]
+        label = name if name.startswith("fast_") else name.replace("_", " ")
+        said.append(f"{label:<20}{values[0]:>9}{values[1]:>9}   {shown(name, gap)}")
+    for title, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
+        if gaps:
+            said.append(f"{title[:20]:<38}   fast_1 {shown('fast_1', gaps['fast_1'])}, speedup {shown('speedup', gaps['speedup'])}")
+    for word in ("gained", "lost"):
+        said += [f"{word}: {one['task']}: {_speedup(one['first'])} to {_speedup(one['second'])}" for one in found[word]]
+    return said
+
+
+def _many(tasks: int) -> str:
+    return f"{tasks} task" + "s" * (tasks != 1)
+
+
+def _speedup(value: float | None) -> str:
+    return f"{value:.2f}×" if value is not None else "not right or not timed"

@@ -65,6 +65,11 @@ class Rollout(Section):
     null_scheme: bool = Field(True, description="Also play without skills, which is what a selection is compared with.")
     rollouts: int = Field(4, ge=1, description="Conversations a scheme (n).")
     turns: int = Field(3, ge=1, description="Attempts a conversation (T).")
+    iterations: int = Field(
+        1, ge=1, description="Sequential test-time scaling: a conversation that is full goes on from its best window until it is full "
+        "again, so many times in all; daVinci-kernel: 5 turns, 10 iterations, 14 attempts.")
+    window: int = Field(
+        4, ge=0, description="Attempts in a row that such a conversation keeps, at most one less than its turns; Dr.Kernel: 4.")
     summaries: int = Field(8, ge=0, description="Summaries sampled of a task's best improvement (s).")
     over_first: float = Field(1.2, ge=1, description="A summary is due when the best turn is so many times faster than a right first turn…")
     over_eager: float = Field(1.2, ge=1, description="…and so many times faster than eager PyTorch.")

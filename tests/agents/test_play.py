@@ -185,6 +185,33 @@ def test_no_summary_when_none_is_due(settings: dict[str, object]) -> None:
     assert play.done
 
 
+def test_test_time_scaling_goes_on_from_the_best_window() -> None:
+    """Five turns and ten iterations with windows of four: 5 + 9 × (5 − 4) attempts, as in daVinci-kernel's evaluation."""
+    play = begin([], rollouts=1, schemes=0, summaries=0, turns=5, iterations=10, window=4)
+    (talk,) = play.ready
+    speeds = [0, 3.0, 0, 2.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    for number, speed in enumerate(speeds):
+        asked = play.ask(talk)
+        shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
+        assert len(shown) == min(number, 4)
+        if number >= 5:
+            assert [f"answer {n}" in text for n, text in zip((1, 2, 3, 4), shown, strict=True)] == [True] * 4
+        assert play.heard(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop")) is not None
+        play.judged(talk, ok(speed) if speed else wrong())
+    assert play.done and len(talk.turns) == 14 == 5 + 9 * (5 - 4)
+
+
+def test_the_window_is_the_earliest_of_the_best() -> None:
+    play = begin([], rollouts=1, schemes=0, summaries=0, turns=3, iterations=3, window=1)
+    (talk,) = play.ready
+    run(play, talk, 0, 2.0, 2.0)
+    assert talk.window == (1,) and talk.iteration == 2 and [turn.verdict for turn in talk.context] == [talk.turns[1].verdict]
+    run(play, talk, 1.5, 3.0)
+    assert talk.window == (4,) and talk.since == 5 and not play.done
+    run(play, talk, 1.0, 1.0)
+    assert play.done and len(talk.turns) == 3 + 2 * (3 - 1)
+
+
 def test_turns_are_news_once_complete() -> None:
     play = begin(offered=[], schemes=0, rollouts=1)
     (talk,) = play.ready

@@ -18,8 +18,8 @@ OUTCOMES = [
 def test_fast_p_counts_failures_as_not_fast() -> None:
     found = summary(OUTCOMES)
     assert found["num_tasks"] == 5
-    assert found["fast_p"] == {"0": 0.8, "1": 0.4, "1.2": 0.4, "1.5": 0.2, "2": 0.0}
-    assert found["fast_p_lo"] == {"0": 0.8, "1": 0.4, "1.2": 0.2, "1.5": 0.2, "2": 0.0}
+    assert found["fast_p"] == {"0": 0.8, "0.8": 0.4, "1": 0.4, "1.2": 0.4, "1.5": 0.2, "2": 0.0, "3": 0.0}
+    assert found["fast_p_lo"] == {"0": 0.8, "0.8": 0.4, "1": 0.4, "1.2": 0.2, "1.5": 0.2, "2": 0.0, "3": 0.0}
     assert found["geomean"] == pytest.approx((1.25 * 0.8 * 2.0) ** (1 / 3))
     assert found["geomean_kept"] == pytest.approx((1.25 * 2.0) ** (1 / 5))
 

@@ -14,6 +14,8 @@ from dvk.pipelines.train.validations import FOLDER, judged, outcome
 from dvk.rewards import scores
 from dvk.runs import RunFolder
 
+THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
+
 
 def validate(run: RunFolder, step: int, draw: Draw, state: State, config: Config, judging: Docket[Any]) -> dict[str, Any]:
     """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; what became of each task stays in the run.
@@ -35,6 +37,6 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, config: Config
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
     run.write_text(f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    found = scores.summary([outcome(row) for row in rows])
+    found = scores.summary([outcome(row) for row in rows], THRESHOLDS)
     figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
     return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(rows)}

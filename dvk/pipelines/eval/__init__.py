@@ -1,0 +1,125 @@
+"""`dvk eval`: play every task of a suite with one policy, and say how often it is right and fast.
+
+    read the suite → play each task (a strategy, the agents on a model, a record) → time the winners again → rows → tables
+
+    request.py   what was asked, the run's files      rows.py        a row a sample: what came of it
+    suites.py    folders, checkouts, tables           tables.py      fast_p and all other figures, from rows
+    layouts.py   other benchmarks' files              spending.py    tokens and seconds
+    playing.py   policies and second times            cleanness.py   which tasks are worth nothing
+    recorded.py  candidates that exist already        comparing.py   two evaluations, paired by task
+    progress.py  lines on stderr                      page.py        report.html; of a comparison versus.py
+    numbering.py KernelBench's numbers                arithmetic.py  FLOPs of a reference
+
+Every episode is on disk as it ends, so a killed run goes on with the tasks that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dvk import search
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.harness import backends, ceilings
+from dvk.pipelines import kernelbench
+from dvk.pipelines.eval import cleanness, page, playing, recorded, suites, tables
+from dvk.pipelines.eval.numbering import results
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, Request, Unplayed
+from dvk.pipelines.eval.rows import reason, rows_for, tries, winner
+from dvk.pipelines.eval.spending import Meter
+from dvk.pipelines.report.units import many
+from dvk.records import Device, Episode, Verdict
+from dvk.runs import RunFolder
+
+__all__ = ["Request", "evaluate"]
+
+
+def evaluate(request: Request, config: Config) -> dict[str, Any]:
+    """Run the command; the returned summary is what `--json` prints.
+
+    Raises:
+        DvkError: the user can fix it.
+    """
+    check(request)
+    problems = suites.read(request.suite, request.only)
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
+    backend = backends.pick(request.backend, device)
+    suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
+    name = f"{suite}-{request.policy.replace('/', '_').replace(':', '-')}"
+    with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+        if run.finished:
+            return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
+        problems = suites.settled(problems, run)
+        with Progress(len(problems)) as progress, Meter(run) as meter:
+            progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
+                         f"{playing.workers_for(request, config, device)} candidates at a time: {run.path}")
+            episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
+            unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
+            done = {e.task.name for e in episodes} | {u.name for u in unplayed}
+            progress.resumed(len(done))
+            if request.hygiene:
+                cleanness.probe(problems, run, device, config, progress)
+            left = [p for p in problems if p.name not in done]
+            table = playing.Table(request, config, device, backend, ceilings.load(device), progress)
+            for result in playing.play_all(left, table, on_facts=lambda row: run.append(FACTS, row), on_usage=meter.of):
+                if isinstance(result, Unplayed):
+                    run.append(UNPLAYED, result)
+                    unplayed.append(result)
+                else:
+                    run.append(EPISODES, result)
+                    episodes.append(result)
+                meter.note()
+                progress.ended(told(result))
+            again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+            for row in playing.time_again(episodes, again, request, config, progress):
+                run.append(AGAIN, row)
+                again[row["task"], row["sample"]] = row["verdict"]
+        rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems},
+                        {row["name"]: row["flop_ms"] for row in run.read(FACTS)})
+        run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
+        summary = {
+            **tables.summarise(rows, compiled="compile" in request.baselines, flagged=cleanness.flagged(rows, run)),
+            "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
+            "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
+        }  # fmt: skip
+        run.append(SUMMARY, summary)
+        page.write(run, rows, summary)
+        run.finish("done")
+        return {**summary, **exported(run, problems, request)}
+
+
+def check(request: Request) -> None:
+    """Refuse choices that do not go together, before anything is begun.
+
+    Raises:
+        UsageError: say which.
+    """
+    alone = request.policy in search.STRATEGIES or recorded.is_record(request.policy)
+    if alone and request.iterations > 1:
+        raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
+    if request.window is not None and request.iterations == 1:
+        raise UsageError("--window goes with --iterations", "dvk eval SUITE --policy hf:PATH --turns 5 --iterations 10 --window 4")
+
+
+def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Request) -> dict[str, Any]:
+    """Write a finished evaluation in other layouts, where asked; the files, by layout."""
+    if request.kernelbench is None:
+        return {}
+    episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]
+    again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+    failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
+    return {"kernelbench": [str(path) for path in kernelbench.write(request.kernelbench, results(problems, episodes, failed, again))]}
+
+
+def told(result: Episode | Unplayed) -> str:
+    """What is said of a task that ended."""
+    if isinstance(result, Unplayed):
+        return f"{result.name}: {result.error}"
+    turns = [turn for one in tries(result) for turn in one]
+    best = winner(turns)
+    timing = best.verdict.timing if best is not None and best.verdict is not None else None
+    if timing is None and any(turn.verdict is not None and turn.verdict.error is None for turn in turns):
+        return f"{result.task.name}: right, not timed"
+    return f"{result.task.name}: {timing.speedup if timing is not None else reason(turns)}"

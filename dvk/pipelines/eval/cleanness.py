@@ -1,0 +1,50 @@
+"""Which tasks of a suite a speedup means nothing on.
+
+Two sources: what the judge found while it judged (`harness.health`: answers that the task accepts though nobody computed them, on
+every kind of inputs), which is always there; and, when asked for, probes of the tasks themselves before they are played
+(`tasks.hygiene`): constant outputs, outputs that ignore an input, values out of range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dvk.config import Config
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import HYGIENE
+from dvk.pipelines.eval.rows import Row
+from dvk.pipelines.eval.suites import Problem
+from dvk.records import Device
+from dvk.runs import RunFolder
+from dvk.tasks.hygiene import hygiene
+
+WORTHLESS = re.compile(r"is constant|is one value|is out of range|holds NaN|gives the same for other inputs|input \d+ does not matter")
+"""Findings that flag a task; others, such as a weight that does not matter, are only told."""
+AT_A_TIME = 20
+
+
+def probe(problems: Sequence[Problem], run: RunFolder, device: Device, config: Config, progress: Progress) -> None:
+    """Run the tasks and write down what is found; those found before are left out."""
+    known = {row["name"] for row in run.read(HYGIENE)}
+    left = [p for p in problems if p.name not in known and p.error is None]
+    if left:
+        progress.stage(f"probing {len(left)} tasks")
+    # On a GPU each task's context takes seconds and its inputs gigabytes: one after the other, few a child.
+    found = hygiene((p.path.read_text(encoding="utf-8", errors="replace") for p in left), config.limits, device=device, native=True,
+                    per_child=AT_A_TIME)  # fmt: skip
+    for problem, one in zip(left, found, strict=True):
+        run.append(HYGIENE, {"name": problem.name, "reasons": list(one.reasons)})
+
+
+def flagged(rows: Sequence[Row], run: RunFolder) -> dict[str, list[str]]:
+    """Flagged tasks with everything that was found of them."""
+    found: dict[str, list[str]] = {}
+    for probed in run.read(HYGIENE):
+        if any(WORTHLESS.search(reason) for reason in probed["reasons"]):
+            found[probed["name"]] = list(probed["reasons"])
+    for row in rows:
+        if row.degenerate:
+            found[row.task] = list(dict.fromkeys([*found.get(row.task, []), *row.health]))
+    return found
+

@@ -1,0 +1,134 @@
+"""Two evaluations side by side: differences paired by task, with bootstrap intervals over tasks.
+
+Tasks that only one of them tried are left out of every difference and counted. Several samples at a task are averaged first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dvk.config import Config
+from dvk.errors import DvkError, UsageError
+from dvk.pipelines.eval import versus
+from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
+from dvk.pipelines.eval.rows import Over, Row, best_of, outcome, rows_for
+from dvk.pipelines.eval.tables import table
+from dvk.records import Episode, Verdict
+from dvk.rewards import scores
+from dvk.rewards.scores import Outcome
+from dvk.runs import RunFolder
+
+MOST_TOLD = 10
+"""Tasks named that gained or lost most."""
+
+
+def load(place: Path) -> tuple[list[Row], dict[str, Any]]:
+    """The rows of an evaluation and its summary, by its folder; of one that has not ended, or of an older dvk, from its episodes.
+
+    Raises:
+        UsageError: it is no evaluation.
+    """
+    try:
+        run = RunFolder.beside(place)
+        rows = [Row.model_validate(row) for row in run.read(ROWS)]
+        if not rows:
+            again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+            rows = rows_for([Episode.model_validate(e) for e in run.read(EPISODES)],
+                            [Unplayed.model_validate(u) for u in run.read(UNPLAYED)], again)
+        said = run.read(SUMMARY)
+    except (DvkError, OSError, ValidationError, KeyError):
+        rows, said = [], []
+    if not rows:
+        raise UsageError(f"no results in `{place}`", "give the run folder of a dvk eval")
+    return rows, dict(said[-1]) if said else {}
+
+
+def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What the second evaluation has over the first.
+
+    Args:
+        out: folder for `report.html` and `comparison.json`.
+        argv: the command line, for that folder.
+
+    Returns:
+        `first` and `second`: run, policy, and the table of the tasks that both tried; num_shared, num_only_first, num_only_second;
+        `differences`: by score (fast_0 … fast_3, speedup, faster_when_right) value, lo, hi, num_tasks; `best_of` and, where both
+        measured it, `compile` likewise; `levels`: by level; `gained` and `lost`: tasks that changed most, with both speedups.
+
+    Raises:
+        UsageError: one of them is no evaluation, or they share no task.
+        RunFolderError: `out` is used or cannot be written.
+    """
+    RunFolder.refuse_used(out, resume=False)
+    (one, said), (two, told) = load(first), load(second)
+    names = {row.task for row in one} & {row.task for row in two}
+    if not names:
+        raise UsageError(f"`{first}` and `{second}` share no task", "compare evaluations of one suite")
+    before, after = ([row for row in rows if row.task in names] for rows in (one, two))
+    compiled = all(any(row.final.compile is not None for row in rows) for rows in (before, after))
+    levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
+    gaps = changes(before, after)
+    found = {
+        "first": {"run": str(first), "policy": said.get("policy"), **_finals(before)},
+        "second": {"run": str(second), "policy": told.get("policy"), **_finals(after)},
+        "num_shared": len(names),
+        "num_only_first": len({row.task for row in one} - names), "num_only_second": len({row.task for row in two} - names),
+        "differences": differences(_outcomes(before), _outcomes(after)),
+        "best_of": differences(*([outcome(row, end) for row, end in best_of(rows)] for rows in (before, after))),
+        "compile": differences(_outcomes(before, "compile"), _outcomes(after, "compile")) if compiled else None,
+        "levels": {level: differences(*(_outcomes([r for r in rows if r.groups.get("level") == level]) for rows in (before, after)))
+                   for level in levels},
+        "gained": [gap for gap in gaps if gap["ratio"] > 1][:MOST_TOLD],
+        "lost": [gap for gap in reversed(gaps) if gap["ratio"] < 1][:MOST_TOLD],
+    }  # fmt: skip
+    if out is not None:
+        with RunFolder.open(out, command="eval", name="comparison", argv=argv, config=Config(), resume=False) as run:
+            versus.write(run, found, before, after)
+            run.finish("done")
+    return found
+
+
+def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str, Any]:
+    """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
+    `faster_when_right`, over the tasks that both solved."""
+    found = {
+        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))))  # type: ignore[misc]
+        for t in scores.THRESHOLDS
+    }
+    found["speedup"] = _ratio(scores.difference(first, second, scores.log_speedup))
+    before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (first, second))
+    found["faster_when_right"] = _ratio(scores.difference(before, after, lambda o: math.log(o.speedup or 1.0)))
+    return found
+
+
+def changes(first: Sequence[Row], second: Sequence[Row]) -> list[dict[str, Any]]:
+    """Tasks by what a user would gain from the second instead of the first, most first: task, first, second, ratio.
+
+    A speedup is that of the best sample; null where none is right.
+    """
+    best = [{row.task: end for row, end in best_of(rows)} for rows in (first, second)]
+    found = []
+    for task in best[0].keys() & best[1].keys():
+        ends = [of[task] for of in best]
+        kept = [max(1.0, end.speedup or 0.0) if end.correct else 1.0 for end in ends]
+        if any(end.correct for end in ends):
+            found.append({"task": task, "first": ends[0].speedup, "second": ends[1].speedup, "ratio": kept[1] / kept[0]})
+    return sorted(found, key=lambda gap: (-gap["ratio"], gap["task"]))
+
+
+def _finals(rows: Sequence[Row]) -> dict[str, Any]:
+    return table([(row, row.final) for row in rows], any(row.final.compile is not None for row in rows))
+
+
+def _outcomes(rows: Sequence[Row], over: Over = "eager") -> list[Outcome]:
+    return [outcome(row, row.final, over) for row in rows]
+
+
+def _ratio(logs: dict[str, Any]) -> dict[str, Any]:
+    ends = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
+    return {**ends, "num_tasks": logs["num_tasks"]}

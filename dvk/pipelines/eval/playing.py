@@ -1,0 +1,184 @@
+"""Playing the problems: with a strategy of the composer, with the agents on a model, or again from a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvk import harness, machine, registry, search
+from dvk.agents import Subject, play_many
+from dvk.agents.judging import Docket, contract_for
+from dvk.agents.preparing import prepare
+from dvk.backbone import Usage, open_backbone
+from dvk.config import Config
+from dvk.errors import DvkError
+from dvk.harness.ceilings import Ceilings
+from dvk.pipelines.eval import recorded
+from dvk.pipelines.eval.arithmetic import flop_ms
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import Request, Unplayed
+from dvk.pipelines.eval.rows import tries, winner
+from dvk.pipelines.eval.suites import Problem
+from dvk.records import Backend, Device, Episode, Verdict
+from dvk.search.play import play
+from dvk.skills import Library
+
+OnFacts = Callable[[dict[str, Any]], None]
+"""Called with what is found out about a task before it is played."""
+
+
+class Court(Docket[Any]):
+    """A docket that tells how far it is."""
+
+    def __init__(self, progress: Progress, *given: Any, **named: Any):
+        super().__init__(*given, **named)
+        self._progress = progress
+
+    def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
+        """See `Docket.results`."""
+        found = super().results(wait=wait)
+        self._progress.judged(len(found))
+        return found
+
+
+def workers_for(request: Request, config: Config, device: str) -> int:
+    """Candidates in work at a time: as many a GPU as the settings say, on every GPU."""
+    return request.workers or config.rollout.judges * max(1, len(machine.gpu_names()) if device == "cuda" else 1)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What every game is played with."""
+
+    request: Request
+    config: Config
+    device: Device
+    backend: Backend
+    ceilings: Ceilings | None
+    """Of this machine, where measured."""
+    progress: Progress
+
+
+def play_all(
+    problems: Sequence[Problem], table: Table, *, on_facts: OnFacts, on_usage: Callable[[Usage], None]
+) -> Iterator[Episode | Unplayed]:
+    """Every problem's episode as it ends.
+
+    Args:
+        problems: with their files in place.
+        on_facts: see `OnFacts`.
+        on_usage: called once with a model's counters, before it is asked anything.
+    """
+    request, config, progress = table.request, table.config, table.progress
+    bad = [Unplayed(name=p.name, error=p.error) for p in problems if p.error is not None]
+    problems = [p for p in problems if p.error is None]
+
+    def good() -> Iterator[Subject]:
+        for problem, subject in subjects(problems, config, table.device, table.backend):
+            progress.prepared()
+            if isinstance(subject, DvkError):
+                bad.append(Unplayed(name=problem.name, error=subject.message))
+                continue
+            graph = subject.captured.graph if subject.captured is not None else None
+            on_facts({"name": problem.name, "flop_ms": flop_ms(graph, subject.task, table.ceilings)})
+            yield subject
+
+    contract, workers = contract_for(table.device), workers_for(request, config, table.device)
+    with Court(progress, workers, config, baselines=request.baselines, contract=contract) as judging:
+        if not problems:
+            pass
+        elif recorded.is_record(request.policy):
+            progress.stage("judging what was recorded")
+            yield from recorded.play(good(), problems, request.policy, judging)
+        elif request.policy in search.STRATEGIES:
+            progress.stage(f"playing {request.policy}")
+            yield from play_strategy(good(), request, config, judging)
+        else:
+            progress.stage(f"loading {request.policy}")
+            backbone = open_backbone(request.policy, config, device=request.device)
+            on_usage(backbone.usage)
+            progress.stage(f"playing {request.policy}")
+            library = None if request.no_skills or request.library is None else Library.open(request.library)
+            yield from play_many(good(), backbone, library, played(request, config), judging=judging)
+    yield from bad
+
+
+def subjects(problems: Sequence[Problem], config: Config, device: Device, backend: Backend) -> Iterator[tuple[Problem, Subject | DvkError]]:
+    """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
+    found = prepare([p.path for p in problems], device, backend, config, kept=True)
+    for problem, subject in zip(problems, found):
+        if isinstance(subject, Subject) and subject.task.name != problem.name:
+            subject = Subject(subject.task.model_copy(update={"name": problem.name}), subject.captured, subject.backend)
+        yield problem, subject
+
+
+def played(request: Request, config: Config) -> Config:
+    """Settings of an evaluation: one selection of skills where there is a library, nothing summarised; one sample is greedy."""
+    asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0,
+                             "iterations": request.iterations}
+    if request.turns is not None:
+        asked["turns"] = request.turns
+    if request.window is not None:
+        asked["window"] = request.window
+    if request.samples == 1:
+        asked["temperature"] = 0.0
+    rollout = config.rollout.model_copy(update=asked)
+    if request.iterations == 1:
+        return config.model_copy(update={"rollout": rollout})
+    # The window is shown whole: it is what an iteration goes on from.
+    agents = config.agents.model_copy(update={"kept_attempts": max(config.agents.kept_attempts, rollout.turns)})
+    return config.model_copy(update={"rollout": rollout, "agents": agents})
+
+
+def play_strategy(subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any]) -> Iterator[Episode]:
+    """A strategy on every task; `--turns` × `--samples` candidates each."""
+    strategy = registry.resolve(request.policy, search.STRATEGIES, "policy")
+    empty = []
+
+    def problems() -> Iterator[search.Problem]:
+        for subject in subjects:
+            if subject.captured is None:
+                empty.append(Episode(task=subject.task))
+                continue
+            skills = () if request.no_skills else retrieve(subject, request.library, config)
+            yield search.Problem(subject.task, subject.captured, subject.backend, skills, config)
+
+    yield from play(problems(), strategy, judging, limit=(request.turns or 1) * request.samples)
+    yield from empty
+
+
+def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, ...]:
+    """Skills for a strategy's order of recipes."""
+    from dvk.skills import query_from_graph
+
+    assert subject.captured is not None
+    with Library.open(path) as library:
+        query = query_from_graph(subject.captured.graph, library, config.optimize.query_terms)
+        return tuple(hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False))
+
+
+def time_again(
+    episodes: Sequence[Episode], known: dict[tuple[str, int], Verdict], request: Request, config: Config, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Judge winners anew: of every sample among several turns, and of every task among several samples."""
+    wanted = []
+    for episode in episodes:
+        samples = tries(episode)
+        first = winner([turn for turns in samples for turn in turns])
+        for sample, turns in enumerate(samples):
+            best = winner(turns)
+            won = len(turns) > 1 or (len(samples) > 1 and best is first)
+            if won and best is not None and best.candidate is not None and (episode.task.name, sample) not in known:
+                wanted.append((episode.task, sample, best.candidate))
+    if not wanted:
+        return
+    progress.stage(f"timing {len(wanted)} winners again")
+    jobs = [(task, candidate) for task, _, candidate in wanted]
+    device = jobs[0][0].device
+    pool = harness.Pool(workers_for(request, config, device), config)
+    for position, verdict in pool.map(jobs, baselines=request.baselines, contract=contract_for(device)):
+        progress.judged(1)
+        task, sample, _ = wanted[position]
+        yield {"task": task.name, "sample": sample, "verdict": verdict}

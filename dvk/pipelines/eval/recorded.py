@@ -1,0 +1,142 @@
+"""Candidates that exist already, judged again: recorded episodes, or a run folder of KernelBench's.
+
+They are judged anew, not counted: a figure of `dvk eval` says what this machine's judge found today, against this suite's tasks and
+the baselines asked for, so that records from other machines, versions or judges can stand beside each other. Who only wants the
+figures of a finished evaluation again gets them from its folder, with `--resume` or `--compare`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dvk.agents import Subject
+from dvk.agents.judging import Docket
+from dvk.errors import UsageError
+from dvk.harness import static
+from dvk.pipelines import kernelbench
+from dvk.pipelines.eval.numbering import numbers
+from dvk.pipelines.eval.request import Unplayed
+from dvk.pipelines.eval.suites import Problem
+from dvk.records import Candidate, Episode, Trace, Turn
+
+EPISODES, KERNELBENCH = "episodes:", "kernelbench:"
+AHEAD = 4
+"""Candidates a worker that wait for it: the next task is examined meanwhile."""
+
+Told = dict[str, list[Trace]]
+
+
+def is_record(policy: str) -> bool:
+    """The policy names candidates that exist."""
+    return policy.startswith((EPISODES, KERNELBENCH))
+
+
+@dataclass
+class _Open:
+    """A task whose candidates are being judged."""
+
+    subject: Subject
+    traces: list[list[Turn]]
+    skills: list[Trace]
+    left: int = 0
+    turns: dict[tuple[int, int], Turn] = field(default_factory=dict)
+
+
+def play(
+    subjects: Iterable[Subject], problems: Sequence[Problem], policy: str, judging: Docket[Any]
+) -> Iterator[Episode | Unplayed]:
+    """An episode a task, with the record's turns and today's verdicts; tasks without a record count as failed.
+
+    Raises:
+        UsageError: the record cannot be read, or is of none of these tasks.
+    """
+    kind, _, place = policy.partition(":")
+    told = _kernels(Path(place), problems) if f"{kind}:" == KERNELBENCH else _episodes(Path(place))
+    games: dict[str, _Open] = {}
+    missing: list[Unplayed] = []
+    met = 0
+    waiting = iter(subjects)
+    subject = next(waiting, None)
+    while subject is not None or games:
+        while subject is not None and judging.num_pending < AHEAD * judging.workers:
+            traces = told.get(subject.task.id) or told.get(subject.task.name)
+            if traces is None:
+                missing.append(Unplayed(name=subject.task.name, error="nothing is recorded of it"))
+            else:
+                met += 1
+                game = _begin(subject, traces, judging)
+                if game.left:
+                    games[subject.task.name] = game
+                else:
+                    yield _episode(game)
+            subject = next(waiting, None)
+        if not games:
+            continue
+        for (name, sample, turn), verdict in judging.results(wait=True):
+            game = games[name]
+            game.traces[sample][turn] = game.traces[sample][turn].model_copy(update={"verdict": verdict})
+            game.left -= 1
+            if not game.left:
+                yield _episode(games.pop(name))
+    if missing and not met:
+        raise UsageError(f"`{place}` records none of these tasks", "give the suite that it was played on")
+    yield from missing
+
+
+def _begin(subject: Subject, traces: Sequence[Trace], judging: Docket[Any]) -> _Open:
+    game = _Open(subject, [list(trace.turns) for trace in traces], list(traces))
+    for sample, turns in enumerate(game.traces):
+        for number, turn in enumerate(turns):
+            if turn.candidate is not None:
+                game.left += 1
+                judging.submit((subject.task.name, sample, number), subject.task, turn.candidate)
+    return game
+
+
+def _episode(game: _Open) -> Episode:
+    traces = [trace.model_copy(update={"turns": tuple(turns), "rollout": number})
+              for number, (trace, turns) in enumerate(zip(game.skills, game.traces, strict=True))]  # fmt: skip
+    return Episode(task=game.subject.task, traces=tuple(traces))
+
+
+def _episodes(place: Path) -> Told:
+    """Policy conversations by the id and the name of their task: of a JSONL file, or of all files of a run."""
+    files = sorted((place / "episodes").glob("*.jsonl")) if place.is_dir() else [place]
+    if not files or not all(file.is_file() for file in files):
+        raise UsageError(f"no episodes in `{place}`", "give a JSONL file of episodes, or a run's folder")
+    found: Told = defaultdict(list)
+    for file in files:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    episode = Episode.model_validate(json.loads(line))
+                except (ValidationError, ValueError):
+                    hint = "give a file that dvk optimize, eval, sft or train wrote"
+                    raise UsageError(f"{file}:{number}: not an episode", hint) from None
+                traces = [trace for trace in episode.traces if trace.role == "policy"]
+                for key in {episode.task.id, episode.task.name}:
+                    found[key] += traces
+    return dict(found)
+
+
+def _kernels(place: Path, problems: Sequence[Problem]) -> Told:
+    """One conversation of one turn a kernel, by the problem's name."""
+    kernels, found = kernelbench.kernels(place), {}
+    for name, numbered in numbers(problems).items():
+        if numbered in kernels:
+            found[name] = [_alone(source, f"sample {sample}") for sample, source in sorted(kernels[numbered].items())]
+    return found
+
+
+def _alone(source: str, title: str) -> Trace:
+    candidate = Candidate(source=source, backend=static.detect(source), proposer="kernelbench", title=title)
+    return Trace(role="policy", turns=(Turn(candidate=candidate),))

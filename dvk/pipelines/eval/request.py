@@ -1,0 +1,52 @@
+"""What `dvk eval` was asked, and the files of its run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dvk.records import Record
+
+EPISODES = "episodes/eval.jsonl"
+UNPLAYED = "unplayed.jsonl"
+AGAIN = "again.jsonl"
+FACTS = "tasks.jsonl"
+HYGIENE = "hygiene.jsonl"
+SPENT = "spent.jsonl"
+ROWS = "results.jsonl"
+SUMMARY = "summary.jsonl"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    suite: Path
+    policy: str = "composer"
+    turns: int | None = None
+    samples: int = 1
+    iterations: int = 1
+    """Sequential test-time scaling: how often a full conversation goes on from its best window."""
+    window: int | None = None
+    """Turns of that window; None takes the setting, one less than the turns at most."""
+    library: Path | None = None
+    no_skills: bool = False
+    baselines: tuple[str, ...] = ()
+    backend: str = "auto"
+    device: str | None = None
+    only: tuple[str, ...] = ()
+    workers: int | None = None
+    hygiene: bool = False
+    """Probe the tasks themselves before they are played."""
+    kernelbench: Path | None = None
+    """Where to leave the results in KernelBench's layout, too."""
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+
+
+class Unplayed(Record):
+    """A task that could not be loaded: it counts as failed."""
+
+    name: str
+    error: str

@@ -1,0 +1,181 @@
+"""What came of a task, a row a sample: tables, pages and comparisons are made of these rows and of nothing else.
+
+The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
+samples the best is chosen by its first time; only the second time counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from dvk.harness.health import degenerate
+from dvk.pipelines.eval.request import Unplayed
+from dvk.records import Episode, Record, Status, Turn, Verdict
+from dvk.rewards.scores import Outcome
+
+Over = Literal["eager", "compile"]
+"""What a speedup is over."""
+
+
+class Measured(Record):
+    """What the judge found of one candidate; the default is one that is wrong, or was never written."""
+
+    correct: bool = Field(False, description="The judge said ok.")
+    speedup: float | None = Field(None, description="Eager time / candidate time; null when wrong or untimed.")
+    lo: float | None = Field(None, description="Lower end of its 95 % interval.")
+    compile: float | None = Field(None, description="torch.compile's time / candidate time; null unless measured.")
+    compile_lo: float | None = Field(None, description="Lower end of its 95 % interval.")
+    candidate_ms: float | None = Field(None, description="Median time of a candidate call.")
+    reference_ms: float | None = Field(None, description="Median time of an eager call.")
+    compile_ms: float | None = Field(None, description="Median time of a call of torch.compile's version.")
+    floor_ms: float | None = Field(None, description="Time in which the bytes that must move could move on this machine.")
+
+    @classmethod
+    def of(cls, verdict: Verdict | None) -> Measured:
+        """A verdict's figures; None is a turn without a candidate."""
+        if verdict is None or verdict.status is not Status.OK:
+            return cls()
+        timing = verdict.timing
+        if timing is None:
+            return cls(correct=True)
+        compiled = timing.baselines.get("compile")
+        return cls(
+            correct=True, speedup=timing.speedup.value, lo=timing.speedup.lo, candidate_ms=timing.candidate_ms,
+            reference_ms=timing.reference_ms, floor_ms=timing.floor_ms, compile_ms=timing.baselines_ms.get("compile"),
+            compile=compiled.value if compiled else None, compile_lo=compiled.lo if compiled else None,
+        )  # fmt: skip
+
+
+class Row(Record):
+    """One sample at one task."""
+
+    task: str = Field(description="Name in the suite.")
+    sample: int = Field(0, description="Which conversation, from 0.")
+    groups: dict[str, str] = Field(default_factory=dict, description="Level, category, … of the task.")
+    turns: tuple[Measured, ...] = Field((), description="Each turn's own candidate, in order.")
+    again: Measured | None = Field(None, description="The winner's second time; null where it was not taken.")
+    status: str = Field("", description="Of the winner, or of the last turn when none is right.")
+    error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
+    health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
+    flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
+    prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
+    completion_tokens: int | None = Field(None, description="Tokens written, likewise.")
+    judge_s: float = Field(0.0, description="Wall clock the judge spent on its candidates.")
+
+    def best(self, length: int | None = None) -> Measured:
+        """Among the first `length` turns (all): the fastest right one, else the first right one, else a failure."""
+        turns = self.turns[:length]
+        timed = [turn for turn in turns if turn.speedup is not None]
+        return max(timed, key=lambda turn: turn.speedup or 0.0) if timed else next((t for t in turns if t.correct), Measured())
+
+    @property
+    def final(self) -> Measured:
+        """What counts: the winner's second time where it won against others."""
+        return self.again if self.again is not None and len(self.turns) > 1 else self.best()
+
+    @property
+    def degenerate(self) -> bool:
+        """No inputs tell a real answer to the task from a made-up one."""
+        return degenerate(self.health)
+
+
+def outcome(row: Row, found: Measured, over: Over = "eager") -> Outcome:
+    """As the field's scores take it."""
+    speedup, lo = (found.speedup, found.lo) if over == "eager" else (found.compile, found.compile_lo)
+    return Outcome(row.task, found.correct, speedup, lo, row.groups)
+
+
+def best_of(rows: Iterable[Row]) -> list[tuple[Row, Measured]]:
+    """The best sample of each task by first times, with its second time where there is one."""
+    held: dict[str, Row] = {}
+    for row in rows:
+        other = held.get(row.task)
+        if other is None or _rank(row) > _rank(other):
+            held[row.task] = row
+    return [(row, row.again or row.best()) for row in held.values()]
+
+
+def _rank(row: Row) -> tuple[bool, float]:
+    best = row.best()
+    return best.correct, best.speedup or 0.0
+
+
+# ------------------------------------------------------------------ from episodes
+
+def tries(episode: Episode) -> list[list[Turn]]:
+    """The turns of every sample: of each policy conversation."""
+    return [list(trace.turns) for trace in episode.traces if trace.role == "policy"]
+
+
+def winner(turns: Sequence[Turn]) -> Turn | None:
+    """The fastest right turn; None when none was timed."""
+    timed = [t for t in turns if t.verdict is not None and t.verdict.timing is not None]
+    return max(timed, key=lambda t: t.verdict.timing.speedup.value, default=None)  # type: ignore[union-attr]  # timed
+
+
+def rows_for(
+    episodes: Sequence[Episode], unplayed: Sequence[Unplayed], again: Mapping[tuple[str, int], Verdict],
+    groups: Mapping[str, Mapping[str, str]] | None = None, flop_ms: Mapping[str, float | None] | None = None,
+) -> list[Row]:
+    """The rows of all tasks, by name; one without turns for a task that could not be loaded.
+
+    Args:
+        again: second verdicts by (task, sample).
+        groups, flop_ms: by task, where known.
+    """
+    groups, flop_ms = groups or {}, flop_ms or {}
+    rows = [Row(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error) for u in unplayed]
+    for episode in episodes:
+        rows += rows_of(episode, again, groups.get(episode.task.name, {}), flop_ms.get(episode.task.name))
+    return sorted(rows, key=lambda row: (row.task, row.sample))
+
+
+def rows_of(
+    episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], flop_ms: float | None = None
+) -> list[Row]:
+    """A row a sample; one without turns where nothing was played.
+
+    Args:
+        again: second verdicts by (task, sample).
+        groups: of the task.
+        flop_ms: see `Row`.
+    """
+    name, found = episode.task.name, []
+    seen: set[str] = set()
+    for sample, turns in enumerate(tries(episode) or [[]]):
+        verdicts = [turn.verdict for turn in turns]
+        second = again.get((name, sample))
+        right = next((v for v in verdicts if v is not None and v.status is Status.OK), None)
+        last = next((v for v in reversed(verdicts) if v is not None), None)
+        told = [turn.tokens for turn in turns if turn.tokens is not None]
+        found.append(Row(
+            task=name, sample=sample, groups=dict(groups), turns=tuple(Measured.of(v) for v in verdicts),
+            again=Measured.of(second) if second is not None else None, flop_ms=flop_ms,
+            status=(right or last).status.value if right or last else "", error=None if right else reason(turns),  # type: ignore[union-attr]
+            health=next((v.health for v in verdicts if v is not None and v.health), ()),
+            prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
+            completion_tokens=sum(len(t.completion) for t in told) if told else None,
+            judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),
+        ))  # fmt: skip
+    return found
+
+
+def _seconds(turn: Turn, seen: set[str]) -> float:
+    """What the judge spent; equal candidates of a task are judged once and share their verdict."""
+    if turn.verdict is None or turn.verdict.cached or turn.candidate is None or turn.candidate.id in seen:
+        return 0.0
+    seen.add(turn.candidate.id)
+    return turn.verdict.seconds
+
+
+def reason(turns: Sequence[Turn]) -> str:
+    """Why a sample has no right candidate: the last thing that was said of it."""
+    for turn in reversed(turns):
+        if turn.verdict is not None and turn.verdict.error:
+            return f"{turn.verdict.status.value}: {turn.verdict.error.splitlines()[0][:200]}"
+        if turn.malformed:
+            return f"malformed: {turn.malformed[:200]}"
+    return "the module's operators cannot be captured"

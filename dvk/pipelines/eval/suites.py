@@ -1,0 +1,125 @@
+"""What is played: the tasks of a folder with its levels, of another benchmark's checkout, or of a published table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dvk.errors import UsageError
+from dvk.learn.formats.problems import problems as rows_of_table
+from dvk.pipelines.eval import layouts
+from dvk.runs import RunFolder
+
+INDEX = "index.json"
+"""In a folder of tasks: a list of objects with `name` and whatever tasks are grouped by (level, category)."""
+FOLDER = "tasks"
+"""Of a run: where tasks are written that are no files in KernelBench's format as they lie."""
+TABLES = (".parquet", ".jsonl", ".json")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task to be played.
+
+    Attributes:
+        name: of its file; with its folder's where several share it.
+        path: its file; of one that has a `source`, where that came from.
+        groups: level, category, … by dimension.
+        source: its text, where it does not lie in a file as it is to be played.
+        error: why it cannot be played.
+    """
+
+    name: str
+    path: Path
+    groups: dict[str, str] = field(default_factory=dict)
+    source: str | None = None
+    error: str | None = None
+
+    @property
+    def number(self) -> int | None:
+        """KernelBench's problem_id: what the name begins with."""
+        found = re.match(r"(\d+)_", self.name.rpartition("/")[2])
+        return int(found[1]) if found else None
+
+
+def read(suite: Path, only: Sequence[str] = ()) -> list[Problem]:
+    """The problems of a folder, a checkout or a table, by name; files that begin with `_` are none.
+
+    Raises:
+        UsageError: nothing there, no task in it, an index or a table that cannot be read, or an unknown name in `only`.
+    """
+    if suite.is_file() and suite.suffix in TABLES:
+        found = [Problem(p.name, suite, {"level": p.level or suite.stem}, p.source) for p in rows_of_table(suite)]
+    elif suite.is_dir():
+        found = list(_folder(suite))
+    else:
+        raise UsageError(f"no such folder: `{suite}`", "give a folder of task files, e.g. data/tasks/examples, or a .parquet of problems")
+    if not found:
+        raise UsageError(f"no task files in `{suite}`", "task files are Python files in KernelBench's format")
+    found = _distinct(found)
+    unknown = set(only) - {p.name for p in found}
+    if unknown:
+        raise UsageError(f"no task `{min(unknown)}` in `{suite}`", "name files without .py")
+    return [p for p in found if not only or p.name in only]
+
+
+def settled(problems: Sequence[Problem], run: RunFolder) -> list[Problem]:
+    """The same with every source in a file of the run."""
+    found = []
+    for problem in problems:
+        if problem.source is not None:
+            path = run.write_text(f"{FOLDER}/{problem.name}.py", problem.source)
+            problem = replace(problem, path=path, source=None)
+        found.append(problem)
+    return found
+
+
+def _folder(suite: Path) -> Iterator[Problem]:
+    folder = layouts.root(suite)
+    groups = _index(folder)
+    for path in sorted(folder.rglob("*.py")):
+        own = (path.parent / layouts.ROBUST).is_file()
+        if path.name.startswith("_") or (own and path.name != layouts.ROBUST):
+            continue
+        name, source, kind, error = path.stem, None, "level", None
+        try:
+            text = path.read_text(encoding="utf-8")
+            if own:
+                name, kind, source = path.parent.name, "", layouts.from_settings(text, layouts.settings(path.parent))
+            elif layouts.has_tests(text):
+                kind, source = "category", layouts.from_tests(name, text)
+        except (OSError, ValueError) as error_found:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+            error = str(error_found)
+        group = {kind: path.parent.name} if kind and path.parent != folder else {}
+        yield Problem(name, path, {**group, **groups.get(name, {})}, source, error)
+
+
+def _index(folder: Path) -> dict[str, dict[str, str]]:
+    index = folder / INDEX
+    if not index.is_file():
+        return {}
+    try:
+        rows: list[dict[str, Any]] = json.loads(index.read_text(encoding="utf-8"))
+        return {row["name"]: {k: v for k, v in row.items() if isinstance(v, str) and k != "name"} for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"cannot read `{index}`: {error}", "it must be a list of objects with a `name`") from None
+
+
+def _distinct(problems: Sequence[Problem]) -> list[Problem]:
+    """Names that several share become `folder/name`, or, of rows of a table, `name_2` and so on."""
+    often = Counter(p.name for p in problems)
+    found, seen = [], Counter[str]()
+    for problem in problems:
+        name = problem.name
+        if often[name] > 1:
+            level = problem.groups.get("level") or problem.groups.get("category") or problem.path.parent.name
+            name = f"{level}/{name}"
+            seen[name] += 1
+            name += f"_{seen[name]}" if seen[name] > 1 else ""
+        found.append(replace(problem, name=name))
+    return found

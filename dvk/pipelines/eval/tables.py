@@ -1,0 +1,125 @@
+"""All figures of an evaluation, from its rows.
+
+fast_p is the share of *all* tasks: one that could not be loaded counts as failed in every table. Where a task was tried several
+times its tries are averaged first (`scores`). By turn, what counts is the first time: only winners are timed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from dvk.pipelines.eval.rows import Measured, Row, best_of, outcome
+from dvk.rewards import scores
+
+MOST_GROUPS = 24
+"""A dimension with more values than this tells tasks apart, not kinds of tasks."""
+
+Found = tuple[Row, Measured]
+
+
+def summarise(rows: Sequence[Row], *, compiled: bool = False, flagged: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """Every table.
+
+    Args:
+        rows: of all tasks, those that failed to load included.
+        compiled: torch.compile was measured, too.
+        flagged: tasks with what makes a speedup on them worth nothing.
+
+    Returns:
+        What `scores.summary` gives for the mean over samples of what a sample came to in all its turns, `fast_p_compile` (null
+        unless measured), and tables of the same kind: `first_turn`; `best_of`, the best sample of each task; `levels`; `groups`,
+        by dimension and value; `compile`, over torch.compile, where measured. Shares by turn: `by_turn`, best until then, and
+        `per_turn`, that turn's own. `roofline`, `hygiene`, `failed` (task → why), `num_untimed`.
+    """
+    finals = [(row, row.final) for row in rows]
+    longest = max((len(row.turns) for row in rows), default=0)
+    dimensions = sorted({name for row in rows for name in row.groups})
+    groups = {name: by_value(finals, name, compiled) for name in dimensions if name == "level" or _few(rows, name)}
+    found = {
+        **table(finals, compiled),
+        "first_turn": table([(row, row.best(1)) for row in rows], compiled),
+        "best_of": table(best_of(rows), compiled),
+        "by_turn": {str(t): shares([(row, row.best(t)) for row in rows]) for t in range(1, max(1, longest) + 1)},
+        "per_turn": {str(t): shares([(row, _own(row, t)) for row in rows]) for t in range(1, max(1, longest) + 1)},
+        "levels": groups.get("level", {}),
+        "groups": groups,
+        "roofline": roofline(finals),
+        "hygiene": hygiene(finals, flagged or {}, compiled),
+        "failed": failures(rows),
+        "num_untimed": sum(end.correct and end.speedup is None for _, end in finals),
+    }
+    if compiled:
+        found["compile"] = scores.summary([outcome(row, end, "compile") for row, end in finals])
+    return found
+
+
+def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:
+    """`scores.summary` over eager, with `fast_p_compile`."""
+    over = scores.summary([outcome(row, end, "compile") for row, end in found])["fast_p"] if compiled else None
+    return {**scores.summary([outcome(row, end) for row, end in found]), "fast_p_compile": over}
+
+
+def shares(found: Sequence[Found]) -> dict[str, float]:
+    """fast_p alone, without intervals."""
+    outcomes = [outcome(row, end) for row, end in found]
+    return {t: scores.mean(scores.by_task(outcomes, lambda o, t=t: float(scores.is_fast(o, float(t))))) for t in scores.THRESHOLDS}  # type: ignore[misc]
+
+
+def roofline(found: Sequence[Found]) -> dict[str, Any]:
+    """What share of the machine's measured ceilings right candidates reach: of bandwidth, or of arithmetic where that binds.
+
+    Returns:
+        num_tasks; mean and median share with the mean's interval, over_half (share of tasks above a half), arithmetic_bound
+        (share of tasks bound by arithmetic); null where nothing was measured, as before `dvk doctor` ran.
+    """
+    by_task: dict[str, list[float]] = {}
+    bound: dict[str, bool] = {}
+    for row, end in found:
+        share = of_roofline(row, end)
+        if share is not None:
+            by_task.setdefault(row.task, []).append(share)
+            bound[row.task] = (row.flop_ms or 0.0) > (end.floor_ms or 0.0)
+    reached = [fmean(values) for values in by_task.values()]
+    if not reached:
+        return {"num_tasks": 0, "mean": None, "interval": None, "median": None, "over_half": None, "arithmetic_bound": None}
+    return {"num_tasks": len(reached), "mean": fmean(reached), "interval": list(scores.interval(reached)), "median": median(reached),
+            "over_half": fmean(share > 0.5 for share in reached), "arithmetic_bound": fmean(bound.values())}
+
+
+def of_roofline(row: Row, end: Measured) -> float | None:
+    """Time that bytes or FLOPs take at least, over the time taken, at most 1; None where neither is known."""
+    floor = max(end.floor_ms or 0.0, row.flop_ms or 0.0)
+    return min(1.0, floor / end.candidate_ms) if floor and end.candidate_ms else None
+
+
+def hygiene(found: Sequence[Found], flagged: Mapping[str, Sequence[str]], compiled: bool) -> dict[str, Any]:
+    """Which tasks are flagged and why, and the totals without them."""
+    clean = [(row, end) for row, end in found if row.task not in flagged]
+    return {"num_flagged": len(flagged), "flagged": {name: list(why) for name, why in sorted(flagged.items())},
+            "clean": table(clean, compiled) if clean and flagged else None}
+
+
+def failures(rows: Sequence[Row]) -> dict[str, str]:
+    """Tasks without a right sample, with the first sample's reason."""
+    right = {row.task for row in rows if row.final.correct}
+    why: dict[str, str] = {}
+    for row in rows:
+        if row.task not in right:
+            why.setdefault(row.task, row.error or "the second measurement found it wrong")
+    return dict(sorted(why.items()))
+
+
+def _own(row: Row, turn: int) -> Measured:
+    return row.turns[turn - 1] if turn <= len(row.turns) else Measured()
+
+
+def by_value(found: Sequence[Found], dimension: str, compiled: bool = False) -> dict[str, dict[str, Any]]:
+    """A table for every value of a dimension, e.g. for every level."""
+    values = sorted({row.groups[dimension] for row, _ in found if dimension in row.groups})
+    return {value: table([(row, end) for row, end in found if row.groups.get(dimension) == value], compiled) for value in values}
+
+
+def _few(rows: Sequence[Row], dimension: str) -> bool:
+    return len({row.groups.get(dimension) for row in rows}) <= MOST_GROUPS

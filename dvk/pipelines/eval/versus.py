@@ -1,0 +1,119 @@
+"""`report.html` of a comparison: both curves, every task as a point, what differs and which tasks changed most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dvk.pipelines.eval.page import profile
+from dvk.pipelines.eval.rows import Row, best_of, outcome
+from dvk.pipelines.report.chart import Scale
+from dvk.pipelines.report.curves import Curves, Series, figure
+from dvk.pipelines.report.markup import Markup, el, join
+from dvk.pipelines.report.pieces import document, footer, headers, table
+from dvk.pipelines.report.units import many, show_share
+from dvk.records import show_ratio
+from dvk.runs import MANIFEST, RunFolder
+
+SIDE, LEFT, TOP, BOTTOM = 300, 44, 12, 274
+Found = Mapping[str, Any]
+
+
+def write(run: RunFolder, found: Found, first: Sequence[Row], second: Sequence[Row]) -> None:
+    """Write the page and `comparison.json` into a run's folder.
+
+    Args:
+        found: what `comparing.compare` gives.
+        first, second: the rows of both.
+    """
+    manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
+    run.write_text("comparison.json", json.dumps(found, indent=2))
+    run.write_text("report.html", render(found, first, second, manifest))
+
+
+def render(found: Found, first: Sequence[Row], second: Sequence[Row], manifest: Mapping[str, Any]) -> str:
+    """The whole document."""
+    gap = found["differences"]["fast_1"]
+    title = f"fast_1 {shown('fast_1', gap)} on {many(found['num_shared'], 'task')}"
+    names = [side["policy"] or side["run"] for side in (found["first"], found["second"])]
+    over = [el("p", f"{letter} ", el("code", name), f" · {side['run']}", class_="over")
+            for letter, name, side in zip("AB", names, (found["first"], found["second"]), strict=True)]  # fmt: skip
+    return document(f"{names[1]} against {names[0]}: {title}", el("header", over, el("h1", f"B against A: {title}")), _differences(found),
+                    _curves(first, second), _changes(found), el("footer", footer(manifest)))
+
+
+def shown(name: str, gap: Found) -> str:
+    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; a dash where there is nothing to pair."""
+    if gap["value"] is None:
+        return "–"
+    if name.startswith("fast_"):
+        return f"{100 * gap['value']:+.1f} pp [{100 * gap['lo']:+.1f}, {100 * gap['hi']:+.1f}]"
+    return f"{gap['value']:.3f}× [{gap['lo']:.3f}, {gap['hi']:.3f}] ({gap['num_tasks']} tasks)"
+
+
+def _differences(found: Found) -> Markup:
+    rows = []
+    for name, gap in found["differences"].items():
+        values = ["", ""]
+        if name.startswith("fast_"):
+            values = [show_share(found[side]["fast_p"][name.removeprefix("fast_")]) for side in ("first", "second")]
+        elif name == "speedup":
+            values = [show_ratio(found[side]["geomean_kept"]) for side in ("first", "second")]
+        cells = [el("td", text, class_="num") for text in (*values, shown(name, gap))]
+        rows.append(el("tr", el("th", name.replace("_", " ") if name == "faster_when_right" else name, scope="row"), cells))
+    for label, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
+        if gaps:
+            speed = el("small", shown("speedup", gaps["speedup"]))
+            cells = [el("td"), el("td"), el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num")]
+            rows.append(el("tr", el("th", f"fast_1, {label}", scope="row"), cells))
+    said = (f"Differences paired by task, 95 % intervals by bootstrap over tasks. {many(found['num_only_first'], 'task')} only in A and "
+            f"{many(found['num_only_second'], 'task')} only in B are left out.")
+    return el("section", el("h2", "What differs"), el("p", said), table(headers("Score", "A ", "B ", "B against A "), rows, "Differences"))
+
+
+def _curves(first: Sequence[Row], second: Sequence[Row]) -> Markup:
+    lines = [Series(letter, profile([outcome(row, row.final) for row in rows])) for letter, rows in (("A", first), ("B", second))]
+    curve = figure(Curves("fast_p", "Share of tasks right and more than p times as fast as eager, by p.", lines, share=True))
+    return el("section", el("h2", "Task by task"), el("div", curve, scatter(first, second), class_="curves"))
+
+
+def scatter(first: Sequence[Row], second: Sequence[Row]) -> Markup | None:
+    """Every task that both solved: speedup of A to the right, of B upwards; above the diagonal B is faster."""
+    speeds = [{row.task: end.speedup for row, end in best_of(rows) if end.speedup} for rows in (first, second)]
+    points = [(task, speeds[0][task], speeds[1][task]) for task in sorted(speeds[0].keys() & speeds[1].keys())]
+    if not points:
+        return None
+    seen = [value for _, a, b in points for value in (a, b)]
+    lo, hi = min(*seen, 0.9) / 1.05, max(*seen, 1.1) * 1.05
+    x, y = Scale(lo, hi, LEFT, LEFT + SIDE - 20, log=True), Scale(lo, hi, BOTTOM, TOP, log=True)
+    drawn = el(
+        "svg",
+        el("title", f"Speedup in B against speedup in A, {many(len(points), 'task')}"),
+        [join(el("line", x1=x(lo), x2=x(hi), y1=y(tick), y2=y(tick), class_="grid"),
+              el("text", f"{tick:g}×", x=LEFT - 6, y=y(tick) + 4, class_="tick-y"),
+              el("text", f"{tick:g}×", x=x(tick), y=BOTTOM + 16, class_="tick-x")) for tick in y.ticks()],
+        el("line", x1=x(lo), x2=x(hi), y1=y(lo), y2=y(hi), class_="level"),
+        el("g", [el("circle", el("title", f"{task}: {show_ratio(a)} to {show_ratio(b)}"), cx=x(a), cy=y(b), r=2.5)
+                 for task, a, b in points], class_="series c0"),
+        viewBox=f"0 0 {LEFT + SIDE} {SIDE}", role="img",
+    )  # fmt: skip
+    said = "Speedup over eager of the best sample: A to the right, B upwards, tasks that both solved. Above the line B is faster."
+    return el("figure", el("h3", "Tasks that both solved"), drawn, el("figcaption", said))
+
+
+def _changes(found: Found) -> Markup | None:
+    rows = [
+        el("tr", el("th", el("code", one["task"]), scope="row"), el("td", _speedup(one["first"]), class_="num"),
+           el("td", _speedup(one["second"]), class_="num"), el("td", show_ratio(one["ratio"]), class_="num"))
+        for one in [*found["gained"], *reversed(found["lost"])]
+    ]  # fmt: skip
+    if not rows:
+        return None
+    said = "Changes of what a user would get, who keeps the original where nothing is faster."
+    heads = headers("Task", "A ", "B ", "Change ")
+    return el("section", el("h2", "What changed most"), el("p", said), table(heads, rows, "Tasks that changed most"))
+
+
+def _speedup(value: float | None) -> str:
+    return show_ratio(value) if value is not None else "–"

@@ -1,0 +1,234 @@
+"""Candidates that exist already are judged again; results in KernelBench's layout; two evaluations side by side."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.agents import Subject
+from dvk.agents.judging import Docket
+from dvk.backbone import Usage
+from dvk.cli.eval import differences as told
+from dvk.config import Config
+from dvk.errors import RunFolderError, UsageError
+from dvk.pipelines import kernelbench
+from dvk.pipelines.eval import Request, evaluate, recorded
+from dvk.pipelines.eval.comparing import compare
+from dvk.pipelines.eval.numbering import results
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import Unplayed
+from dvk.pipelines.eval.rows import Row
+from dvk.pipelines.eval.spending import Meter
+from dvk.pipelines.eval.suites import Problem
+from dvk.records import Candidate, Episode, Status, Task, Verdict
+from dvk.runs import RunFolder
+from tests.pipelines.evaluations import episode, finished, rows, unfinished, verdict
+
+SOURCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + x
+
+def get_inputs():
+    return [torch.randn(64, 96)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+class Known(Docket[Any]):
+    """A judge for whom everything is right, and as fast as its source is long."""
+
+    def __init__(self) -> None:
+        super().__init__(1, Config())
+        self._found: list[tuple[Any, Verdict]] = []
+
+    def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
+        self.num_pending += 1
+        self._found.append((name, verdict(float(len(candidate.source)))))
+
+    def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
+        found, self._found = self._found, []
+        self.num_pending -= len(found)
+        return found
+
+
+def subject(name: str) -> Subject:
+    return Subject(Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), None, "cpp")
+
+
+# ---------------------------------------------------------------- judged again
+
+def test_recorded_episodes_get_todays_verdicts(tmp_path: Path) -> None:
+    unfinished(tmp_path, episode("a", [None, 9.0], [1.0]), episode("b", []))
+    found = list(recorded.play(map(subject, "abz"), [], f"episodes:{tmp_path}", Known()))
+    by_name = {one.task.name if isinstance(one, Episode) else one.name: one for one in found}
+    assert isinstance(by_name["z"], Unplayed) and len(found) == 3
+    again = by_name["a"]
+    assert isinstance(again, Episode) and [len(trace.turns) for trace in again.traces] == [2, 1]
+    assert [turn.verdict.timing.speedup.value for trace in again.traces for turn in trace.turns] == [5.0, 5.0, 5.0]  # type: ignore[union-attr]
+
+
+def test_a_record_of_other_tasks_is_an_error(tmp_path: Path) -> None:
+    unfinished(tmp_path, episode("a", [1.0]))
+    with pytest.raises(UsageError, match="none of these tasks"):
+        list(recorded.play([subject("z")], [], f"episodes:{tmp_path}/episodes/eval.jsonl", Known()))
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match="bad.jsonl:1: not an episode"):
+        list(recorded.play([subject("z")], [], f"episodes:{tmp_path}/bad.jsonl", Known()))
+
+
+def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
+    problems = [Problem("7_Net", Path("7_Net.py"), {"level": "level2"}), Problem("8_Op", Path("8_Op.py"), {"level": "level2"})]
+    for sample, text in enumerate(["class ModelNew: pass", "import triton  # ModelNew"]):
+        (tmp_path / f"level_2_problem_7_sample_{sample}_kernel.py").write_text(text)
+    found = list(recorded.play(map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known()))
+    assert isinstance(found[0], Episode) and [t.turns[0].candidate.backend for t in found[0].traces] == ["cpp", "triton"]  # type: ignore[union-attr]
+    assert found[1] == Unplayed(name="8_Op", error="nothing is recorded of it")
+    with pytest.raises(UsageError, match="no kernels"):
+        kernelbench.kernels(tmp_path / "none")
+
+
+# ---------------------------------------------------------------- KernelBench's layout
+
+def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
+    """Sample 0 of every problem, and baselines in the same order: its script pairs them by place."""
+    problems = [Problem(n, Path(n), {"level": "level1"}) for n in ("10_Z", "2_A", "3_B", "4_C")]
+    broken = Verdict(status=Status.COMPILE_ERROR, tier="search", stage="compile", error="no such header")
+    third = episode("3_B", [1.0])
+    third = third.model_copy(update={"traces": (third.traces[0].model_copy(update={
+        "turns": (third.traces[0].turns[0].model_copy(update={"verdict": broken}),)}),)})
+    played = [episode("10_Z", [None, 1.5], [None]), episode("2_A", [2.0, 3.0]), third]
+    made = results(problems, played, {"4_C": "no get_inputs"}, {("2_A", 0): verdict(2.5)})
+    (file,) = kernelbench.write(tmp_path, made)
+    found = json.loads(file.read_text())
+    base = json.loads((tmp_path / "baseline_eager.json").read_text())["level1"]
+    assert list(found) == ["2", "3", "4", "10"] and list(base) == ["2_A.py", "3_B.py", "4_C.py", "10_Z.py"]
+    assert all([one["sample_id"] for one in samples] == list(range(len(samples))) for samples in found.values())
+    assert [found[p][0]["compiled"] for p in found] == [True, False, False, True]
+    assert [found[p][0]["correctness"] for p in found] == [True, False, False, True]
+    assert [found[p][0]["runtime"] for p in found] == [1.0, -1.0, -1.0, 1.0] and base["2_A.py"]["mean"] == 2.5
+    assert found["2"][0]["runtime_stats"]["mean"] == 1.0 and found["2"][0]["metadata"]["correctness_trials"] == "(10 / 10)"
+    assert found["10"][1]["metadata"]["correctness_issue"].startswith("off by one")
+    assert found["3"][0]["metadata"]["compilation_error"] == "no such header"
+    assert found["4"][0]["metadata"]["compilation_error"] == "no get_inputs"
+    assert kernelbench.kernels(tmp_path)[1, 2] == {0: "2_A 0 1"}, "the kernel is the winner's"
+
+
+def test_a_folder_a_level(tmp_path: Path) -> None:
+    problems = [Problem("1_A", Path("a"), {"level": "level1"}), Problem("1_B", Path("b"), {"level": "level3"})]
+    written = kernelbench.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
+    assert [path.parent.name for path in written] == ["level1", "level3"]
+    assert set(kernelbench.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
+
+
+# ---------------------------------------------------------------- side by side
+
+def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
+    names = [f"t{n}" for n in range(40)]
+    levels = {name: "one" if n % 2 else "two" for n, name in enumerate(names)}
+    speeds = {name: 0.9 + 0.02 * n for n, name in enumerate(names)}
+    first = finished(tmp_path / "a", rows(*(episode(n, [speeds[n]]) for n in names), levels=levels), "composer")
+    second = [episode(n, [speeds[n] * 1.05]) for n in names[:-2]] + [episode(names[-2], [None]), episode("extra", [1.0])]
+    found = compare(first, finished(tmp_path / "b", rows(*second, levels=levels), "hf:x"))
+    assert (found["num_shared"], found["num_only_first"], found["num_only_second"]) == (39, 1, 1)
+    right = found["differences"]["faster_when_right"]
+    assert right["num_tasks"] == 38 and right["value"] == pytest.approx(1.05) and right["hi"] - right["lo"] < 1e-6
+    assert found["differences"]["fast_0"]["value"] == pytest.approx(-1 / 39) and found["compile"] is not None
+    assert found["first"]["policy"] == "composer" and set(found["levels"]) == {"one", "two"}
+    assert [one["task"] for one in found["lost"]] == ["t38"] and found["gained"][0]["ratio"] == pytest.approx(1.05)
+    page = tmp_path / "page"
+    assert compare(first, tmp_path / "b", page) == found == json.loads((page / "comparison.json").read_text())
+    html = (page / "report.html").read_text()
+    assert html.count("<svg") == 2 and html.count("<circle") == 38 and "B against A" in html and "1.050× [1.050, 1.050] (38 tasks)" in html
+    with pytest.raises(RunFolderError, match="already used"):
+        compare(first, tmp_path / "b", page)
+    text = "\n".join(told(found))
+    assert "1.050× [1.050, 1.050] (38 tasks)" in text and "lost: t38: 1.66× to not right" in text
+    json.dumps(found, allow_nan=False)
+
+
+def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> None:
+    first = unfinished(tmp_path / "a", episode("x", [1.0], over_compile=None), episode("y", [1.0], over_compile=None))
+    found = compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))
+    assert found["num_shared"] == 1 and found["differences"]["speedup"]["value"] == pytest.approx(2.0) and found["compile"] is None
+    with pytest.raises(UsageError, match="no results"):
+        compare(first, tmp_path / "none")
+    with pytest.raises(UsageError, match="share no task"):
+        compare(first, finished(tmp_path / "c", rows(episode("z", [2.0]))))
+
+
+@pytest.mark.parametrize("given, said", [({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations")])
+def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        evaluate(Request(Path("nowhere"), **given), Config())
+
+
+# ---------------------------------------------------------------- what it costs, what it says
+
+def test_costs_add_up_over_processes(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, {}, -1)
+    for _ in range(2):
+        with Meter(run) as meter:
+            usage = Usage()
+            meter.of(usage)
+            usage.add(100, 10, 1.5)
+            meter.note()
+            usage.add(50, 5, 0.5, 0.25)
+    found = meter.total([Row(task="a"), *rows(episode("b", [1.0, 2.0]))])
+    assert (found["prompt_tokens"], found["completion_tokens"], found["model_s"], found["usd"]) == (300, 30, 4.0, 0.5)
+    assert found["num_candidates"] == 2 and found["judge_s"] == 4.0 and found["tokens_per_task"] == 15.0
+    silent = RunFolder(tmp_path / "composer", {}, -1)
+    with Meter(silent) as meter:
+        pass
+    assert meter.total([])["prompt_tokens"] is None and meter.total([])["usd"] is None
+
+
+def test_silence_is_broken() -> None:
+    file = io.StringIO()
+    with Progress(3, heartbeat_s=0.1, file=file) as progress:
+        progress.stage("playing composer")
+        progress.judged(2)
+        deadline = time.monotonic() + 5
+        while "…" not in file.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        progress.ended("a: 2.00×")
+    assert "playing composer, 0 of 3 tasks done, 0 prepared, 2 candidates judged" in file.getvalue() and "[1/3] a: 2.00×" in file.getvalue()
+
+
+# ---------------------------------------------------------------- all of it
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_command_from_a_record_to_every_file(tmp_path: Path) -> None:
+    """Two tasks and the real judge: a right candidate, none; a killed run's second process has nothing left to judge."""
+    suite = tmp_path / "suite"
+    (suite / "level1").mkdir(parents=True)
+    (suite / "level1" / "1_Right.py").write_text(SOURCE)
+    (suite / "level1" / "2_Absent.py").write_text(SOURCE.replace("96", "80"))
+    kernels = tmp_path / "theirs"
+    kernels.mkdir()
+    (kernels / "level_1_problem_1_sample_0_kernel.py").write_text(SOURCE.replace("Model(", "ModelNew("))
+    command = [sys.executable, "-m", "dvk", "eval", str(suite), "--policy", f"kernelbench:{kernels}", "--device", "cpu", "--json",
+               "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["num_tasks"] == 2 and found["fast_p"]["0"] == 0.5 and found["fast_p_compile"] is None
+    assert found["levels"]["level1"]["num_tasks"] == 2 and found["failed"] == {"2_Absent": "nothing is recorded of it"}
+    assert "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
+    assert json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"] is True
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
+    shutil.rmtree(tmp_path / "ours")
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert json.loads(again.stdout) == found and (tmp_path / "ours" / "eval_results.json").is_file()
