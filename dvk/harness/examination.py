@@ -131,7 +131,7 @@ class Examination:
         self.contract = "module" if plan is None else "plan"
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
-            self.own = Own(self.bench, self.peer, self.home, self._bare, sampled, whole=self.task.device == "cpu")
+            self.own = Own(self.bench, self.peer, self.home, self._bare, sampled)
         try:
             self.say("queue")
             with self.lane(False):

@@ -6,7 +6,7 @@ Python of its own lifts it, at the native shape and in every timed call, so that
 gains nothing. Libraries of GPU kernels (`libraries`): from outside, at the native shape and from then on, and no call that is warm
 loads another. On a CPU, where any library may hold a BLAS: where its threads stand (`sampling`) in both.
 
-On a GPU the part from outside is narrower for now, see `whole`. A launch plan has no host code: its operators are in it by name.
+A launch plan has no host code: its operators are in it by name.
 
 A CUDA graph runs kernels without a call into whose library they are, so replays are trapped in the proof, too. Who ends there, as
 one who captures kernels of his own does, is heard a second time in a fresh process: nothing may be captured while it is loaded,
@@ -16,7 +16,7 @@ and after that it never has operators or libraries. What it captures then is its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from dvk.harness.bench import ENOUGH_SEEN, Bench
 from dvk.harness.case import Case
@@ -25,7 +25,7 @@ from dvk.harness.link import Gone
 from dvk.harness.operators import ALLOWED
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.harness.sampling import Seen
-from dvk.harness.unplug import Span, Traps, What, unplugged
+from dvk.harness.unplug import Span, What, unplugged
 from dvk.records import Status
 
 MOSTLY = 0.5
@@ -41,17 +41,13 @@ class Own:
         home: its private folder.
         bare: makes one call of a case without operators and checks it; raises `Failed`.
         sampled: look where its threads stand.
-        whole: take everything away; False takes operators alone, those called through the dispatcher, and only in the proof. So
-            on a GPU: on an H200 (torch 2.11) the rest ended the processes of three honest files. Two causes are mended since,
-            `operator delete` in a library that was withdrawn and `dlopen` at each launch, but nobody has tried it there again.
 
     Attributes:
         coverage: share of own code where its threads were seen; None before, and where they were not seen often enough.
         ended: its process ended where PyTorch's operators, libraries and graphs had been.
     """
 
-    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool, whole: bool = True):
-        self._whole = whole
+    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool):
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
         self._sampled = sampled
         self._taken: frozenset[Span] = frozenset()
@@ -95,7 +91,7 @@ class Own:
         except (Failed, Gone) as error:
             raise _refused(error) from None
         self._withdraw()
-        with self._without("operators", "replays", "loading", instead=("dispatched",)):
+        with self._without("operators", "replays", "loading"):
             self._bare(native)
         if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
             self._seen = self._bench.seen(self._peer, self._home)
@@ -134,18 +130,15 @@ class Own:
             self._at_work(seen, "time")
 
     def _withdraw(self) -> None:
-        if self._whole:
-            self._taken = withdraw(self._peer.pid, self._home, self._taken)
+        self._taken = withdraw(self._peer.pid, self._home, self._taken)
 
     @contextmanager
-    def _without(self, *what: What, instead: tuple[What, ...] = (), stage: str = "check") -> Iterator[None]:
-        """`instead` is what is taken where not everything may be."""
-        traps, taken = Traps(False), what if self._whole else instead
+    def _without(self, *what: What, stage: str = "check") -> Iterator[None]:
         try:
-            with unplugged(self._peer.pid, *taken) if taken else nullcontext(traps) as traps:
+            with unplugged(self._peer.pid, *what) as traps:
                 yield
         except Gone as error:
-            self.ended = self._whole and stage == "check"
+            self.ended = stage == "check"
             raise _refused(error, stage) from None
         except Failed as error:
             raise (_refused(error) if stage == "check" else error) from None

@@ -29,7 +29,7 @@ from dvk.harness.operators import ALLOWED
 TRAP = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}
 FOLDER = Path(torch.__file__).parent / "lib"
 LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
-What = Literal["operators", "dispatched", "replays", "captures", "loading"]
+What = Literal["operators", "replays", "captures", "loading"]
 Place = tuple[str, int]
 """A file and an offset in it."""
 
@@ -124,19 +124,15 @@ def _places(spans: list[Span], what: tuple[What, ...]) -> list[Place]:
     found: list[Place] = []
     for path in dict.fromkeys(span.path for span in spans):
         name = os.path.basename(path)
-        operators = "operators" in what or "dispatched" in what
-        if operators and name in LIBRARIES and os.path.realpath(path) == os.path.realpath(FOLDER / name):
-            found += [(path, offset) for offset in entries(path, direct="operators" in what)]
+        if "operators" in what and name in LIBRARIES and os.path.realpath(path) == os.path.realpath(FOLDER / name):
+            found += [(path, offset) for offset in entries(path)]
         found += [(path, offset) for one in what if one in _DOORS and name.startswith(_DOORS[one][0]) for offset in _doors(path, one)]
     return found
 
 
 @cache
-def entries(path: str, direct: bool = True) -> tuple[int, ...]:
-    """Where the operators that compute begin, as offsets in a library's file.
-
-    Args:
-        direct: also those that are called past the dispatcher, `at::cpu::…` and `at::cuda::…`.
+def entries(path: str) -> tuple[int, ...]:
+    """Where the operators that compute begin, as offsets in a library's file, those that are called past the dispatcher too.
 
     Raises:
         OSError, ValueError: it cannot be read.
@@ -154,7 +150,7 @@ def entries(path: str, direct: bool = True) -> tuple[int, ...]:
         name = after[:size].decode(errors="replace")
         if match[1] == b"4_ops":
             return name in overloads and after.startswith(_CALLED, size)
-        return direct and name.removesuffix("_outf").removesuffix("_out") in computing and after.startswith(b"E", size)
+        return name.removesuffix("_outf").removesuffix("_out") in computing and after.startswith(b"E", size)
 
     return elf.functions(path, _OPERATOR, computes)
 
