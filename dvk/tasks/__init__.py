@@ -24,6 +24,6 @@ Two sides that never mix:
     precision  how exactly the reference computes
 """
 
-from dvk.tasks.loading import load
+from dvk.tasks.loading import load, unexamined
 
-__all__ = ["load"]
+__all__ = ["load", "unexamined"]

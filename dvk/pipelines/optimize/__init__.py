@@ -22,6 +22,7 @@ from dvk.backbone.recorded import Recorded
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
+from dvk.harness.kernelgym import remote
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
@@ -68,6 +69,8 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         problem = f"`--strategy {request.strategy}` asks no language model"
         raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
     # Loading a module takes seconds: what is wrong without it is said before.
+    if config.remote.judge is not None:
+        remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
