@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dvk.cli import doctor, eval, grooming, optimize, serve, sft, skills, train, verify
+from dvk.cli import doctor, eval, grooming, mcp, optimize, serve, sft, skills, train, verify
 from dvk.errors import DvkError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("train")(train.command)
 skills.app.add_typer(grooming.app)  # its commands join those of `dvk skills`
 app.add_typer(skills.app, name="skills")
 app.command("serve")(serve.command)
+app.command("mcp")(mcp.command)
 app.command("doctor")(doctor.command)
 
 
