@@ -25,7 +25,11 @@ def command(
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
         str | None,
-        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, endpoint:MODEL, scripted:FILE, or file.py:Name."),
+        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, davinci:PATH, endpoint:MODEL, scripted:FILE, "
+                     "or file.py:Name."),
+    ] = None,
+    davinci: Annotated[
+        Path | None, typer.Option(help="Checkpoint of daVinci-kernel: its model proposes too, with its bundled skill_library.jsonl.")
     ] = None,
     strategy: Annotated[
         str,
@@ -71,6 +75,7 @@ def command(
         tuple(sys.argv),
         quiet=False,
         backbone=backbone,
+        davinci=davinci,
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
