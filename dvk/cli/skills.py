@@ -161,7 +161,9 @@ def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], libra
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.")
+    ],
     replace: Replace = False,
     library: Library = None,
 ) -> None:

@@ -80,12 +80,16 @@ def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (
         if len(found) != 1:
             raise TaskError(f"`{path.name}` does not say which class is meant", f"name it: {path.name}:{(found or ['Name'])[-1]}")
         entry = found[0]
-    kind: Literal["module", "function"] = "function" if re.search(rf"^def\s+{entry}\b", source, re.M) else "module"
+    task = of_text(source, entry, path.stem if entry == "Model" else f"{path.stem}:{entry}")
     floats = parse_dtype(dtype) if dtype else None
-    key = content_hash("unexamined", source, entry, repr((inputs, init, eval_mode, floats)), device)
-    return Task(
-        id=key, name=path.stem if entry == "Model" else f"{path.stem}:{entry}", path=str(path.resolve()), source=source, entry=entry,
-        kind=kind, input_specs=tuple(inputs), init_args=tuple(init), eval_mode=eval_mode, dtype=floats, device=device)
+    given = {"input_specs": tuple(inputs), "init_args": tuple(init), "eval_mode": eval_mode, "dtype": floats, "device": device}
+    return task.model_copy(update={"id": content_hash(task.id, repr(given)), "path": str(path.resolve()), **given})
+
+
+def of_text(source: str, entry: str, name: str) -> Task:
+    """The task of a text whose class or function `entry` is known, unexamined."""
+    kind: Literal["module", "function"] = "function" if re.search(rf"^def\s+{re.escape(entry)}\b", source, re.M) else "module"
+    return Task(id=content_hash("unexamined", source, entry), name=name, source=source, entry=entry, kind=kind)
 
 
 def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -71,8 +70,9 @@ def test_by_one_flag(tmp_path):
     write_folder(tmp_path / "checkpoint", made.model, made.tokenizer, {})
     put(tmp_path / "checkpoint" / "skill_library.jsonl", "softmax_rows", "relu_fused")
     (tmp_path / "mine.py").write_text(MODEL)
-    done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--budget-s", 6, "--json", "--out", "run", "--set", "judge.search_s=0.05",
-                    "--set", "rollout.policy_tokens=16", "--set", "rollout.selection_tokens=16", cwd=tmp_path, exits=None)
+    short = ("--set", "judge.search_s=0.05", "--set", "rollout.policy_tokens=16", "--set", "rollout.selection_tokens=16")
+    done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--budget-s", 6, "--json", "--out", "run", *short,
+                    cwd=tmp_path, exits=None)
     assert done.returncode in (0, 1), done.stderr
     summary = json.loads(done.stdout)
     assert summary["backbone"] == "davinci:checkpoint" and summary["num_candidates"] > 0 and summary["cost"]["answers"] > 0
