@@ -18,6 +18,7 @@ from pydantic import Field
 import dvk
 from dvk.errors import DvkError
 from dvk.pipelines.mcp.running import Failed, run
+from dvk.skills import Library, markdown
 
 INSTRUCTIONS = """\
 dvk makes PyTorch code faster with kernels that are proved. `optimize` takes a file with an nn.Module (KernelBench format: class Model, \
@@ -95,10 +96,9 @@ def tools(library: Path | None) -> MCPServer:
         limit: Annotated[int, Field(ge=1, le=50)] = 5,
     ) -> dict[str, Any]:
         """Find skills about writing fast kernels, best first; `skills_show` gives one whole."""
-        from dvk.pipelines import skills
-
         try:
-            hits = skills.search(library, query, limit)
+            with Library.open(library) as opened:
+                hits = opened.search(query, limit, snippets=False)
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
         found = [{"name": h.name, "description": h.description, "tags": json.loads(h.row["tags"]), "score": h.score} for h in hits]
@@ -107,10 +107,9 @@ def tools(library: Path | None) -> MCPServer:
     @server.tool()
     def skills_show(name: Annotated[str, Field(description="The skill's name.")]) -> str:
         """One skill: motivation, key idea, when it pays, example, pitfalls, as Markdown."""
-        from dvk.pipelines import skills
-
         try:
-            return skills.markdown_of(skills.show(library, name))
+            with Library.open(library) as opened:
+                return markdown.render(opened.get(name))
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
 
