@@ -54,7 +54,10 @@ def ok(**changes: Any) -> Verdict:
 def test_a_whole_verdict_comes_back_as_it_was():
     for verdict in (ok(), Verdict(status=Status.MISMATCH, tier="claim", stage="check", error="worst at [1]")):
         answer = Result.model_validate_json(result_of("a", verdict, whole=True).model_dump_json())
-        assert verdict_of(answer, "search", 1.0) == verdict
+        assert verdict_of(answer, "search", 1.0, ours=True) == verdict
+    with pytest.raises(NoVerdict, match="unknown baseline"):
+        refused = {"status": "failed", "error_code": "VALIDATION_ERROR", "error_message": "unknown baseline"}
+        verdict_of(Result(task_id="a", **refused), "search", 1.0, ours=True)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+from dvk.errors import MachineError, UsageError
+from dvk.pipelines.mcp import serve
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
 
@@ -57,6 +59,16 @@ def test_tools_are_described_and_the_library_is_searched(tmp_path):
     drive(tmp_path, story)
 
 
+def test_what_the_command_refuses_is_said(tmp_path):
+    async def story(client: Client) -> None:
+        wrong = await client.call_tool("verify", {"reference": "--selftest", "source": "no program"})
+        assert wrong.is_error and "--selftest" in text(wrong) and "hint:" in text(wrong), "a name is no option"
+        assert (await client.call_tool("verify", {"reference": "affine.py"})).is_error
+
+    drive(tmp_path, story)
+
+
+@pytest.mark.slow
 def test_verify_by_file_and_by_text(tmp_path):
     shutil.copy(FILES / "affine.py", tmp_path)
     told: list[str] = []
@@ -69,11 +81,9 @@ def test_verify_by_file_and_by_text(tmp_path):
         done = await client.call_tool("verify", {"reference": "affine.py", **both}, progress_callback=heard)
         assert [row["status"] for row in done.structured_content["verdicts"]] == ["mismatch", "ok"]
         assert not done.structured_content["all_ok"] and not done.is_error
-        done = await client.call_tool("verify", {"reference": "affine.py", "source": "no program", "tier": "smoke", "device": "cpu"})
-        assert done.structured_content["verdicts"][0]["status"] == "rejected"
-        wrong = await client.call_tool("verify", {"reference": "--selftest", "source": "no program"})
-        assert wrong.is_error and "--selftest" in text(wrong) and "hint:" in text(wrong), "a name is no option"
-        assert (await client.call_tool("verify", {"reference": "affine.py"})).is_error
+        source = (FILES / "good/torch_affine.py").read_text()
+        done = await client.call_tool("verify", {"reference": "affine.py", "source": source, "tier": "smoke", "require_kernels": True})
+        assert done.structured_content["verdicts"][0]["status"] == "rejected", "it leaves the work to PyTorch"
 
     drive(tmp_path, story)
     assert any("mismatch" in line for line in told) and list((tmp_path / "runs").iterdir())
@@ -100,5 +110,10 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
     drive(tmp_path, story)
 
 
-def test_no_such_folder(tmp_path):
-    assert "no such folder" in warm.dvk("mcp", "--root", "nowhere", cwd=tmp_path, exits=2).stderr
+def test_no_such_folder_and_no_sdk(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="no such folder"):
+        serve(tmp_path / "nowhere", None)
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    monkeypatch.delitem(sys.modules, "dvk.pipelines.mcp.tools", raising=False)
+    with pytest.raises(MachineError, match="pip install 'dvk\\[mcp\\]'"):
+        serve(tmp_path, None)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from dvk.config import Serve
+from dvk.config import Config, Serve
 from dvk.errors import MachineError, UsageError
 from dvk.harness.kernelgym import Evaluation, Result
 from dvk.pipelines.serve import Request, local, serve
@@ -153,6 +153,13 @@ def test_who_is_not_let_in_and_what_is_not_a_request(gym):
         assert status == 422 and found["detail"], wrong
     assert gym.ask("POST", "/evaluate", **{"Content-Length": str(9 << 20)})[0] == 413
     assert Gym(gym.port, None).ask("POST", "/evaluate", **{"Content-Length": str(9 << 20)})[0] == 401, "before anything is read"
+
+
+def test_what_this_machine_lacks_is_no_fault_of_the_server(gym):
+    asked = {"tier": "smoke", "device": "cuda"}
+    found = gym.evaluate(RIGHT, "lacks-1", backend="cpp", dvk=asked)
+    if found["status"] == "failed":  # there is no GPU
+        assert "no cuda" in found["error_message"] and gym.ask("GET", "/health")[0] == 200
 
 
 def test_dvk_verify_has_it_judge(gym, tmp_path):
@@ -307,11 +314,16 @@ def test_what_is_asked_of_the_judge():
     assert space["ModelNew"] is space["FooNew"]
 
 
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.delitem(sys.modules, "dvk.pipelines.serve.app", raising=False)
+    with pytest.raises(MachineError, match="pip install 'dvk\\[serve\\]'"):
+        serve(Request(port=0), Config())
+
+
 def test_nobody_is_let_in_from_outside_without_a_token(monkeypatch):
     monkeypatch.delenv("DVK_JUDGE_TOKEN", raising=False)
     assert local("127.0.0.1") and local("::1") and local("localhost") and not local("0.0.0.0") and not local("judge.example")
-    from dvk.config import Config
-
     with pytest.raises(UsageError, match="anybody"):
         serve(Request(host="0.0.0.0", port=0), Config())
     with pytest.raises(UsageError, match="cannot listen"):

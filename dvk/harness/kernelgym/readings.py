@@ -30,24 +30,27 @@ class NoVerdict(ValueError):
     """The server says that it is at fault, not the candidate: nothing is known of it."""
 
 
-def verdict_of(result: Result, tier: Tier, seconds: float) -> Verdict:
+def verdict_of(result: Result, tier: Tier, seconds: float, *, ours: bool = False) -> Verdict:
     """The verdict in a result that has ended.
 
     Args:
         result: as the server gave it.
         tier: what was asked; `claim` only of `dvk serve`.
         seconds: how long it took, for who asked.
+        ours: `dvk serve` gave it, which gives a verdict of ours whenever there is one.
 
     Raises:
-        NoVerdict: the server failed.
+        NoVerdict: the server failed, or refused what was asked.
     """
     metadata = result.metadata or {}
-    ours = metadata.get("dvk")
-    if isinstance(ours, Mapping) and isinstance(ours.get("verdict"), Mapping):
+    beside = metadata.get("dvk")
+    if isinstance(beside, Mapping) and isinstance(beside.get("verdict"), Mapping):
         try:
-            return Verdict.model_validate(ours["verdict"])
+            return Verdict.model_validate(beside["verdict"])
         except ValidationError as error:
             raise NoVerdict(f"its verdict is of another version of dvk: {error.errors()[0]['msg']}") from None
+    if ours:
+        raise NoVerdict(result.error_message or f"the task is `{result.status}` and nothing is said of it")
     status, wrong = _status(result, metadata)
     timing = _timing(result) if status is Status.OK and tier != "smoke" else None
     untimed = None if status is not Status.OK or timing is not None or tier == "smoke" else "the server gave no times"

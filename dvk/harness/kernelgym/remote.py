@@ -104,7 +104,7 @@ class RemoteCourt:
         if result is None:
             return None
         try:
-            return verdict_of(result, tier, time.monotonic() - began)
+            return verdict_of(result, tier, time.monotonic() - began, ours=self._ours)
         except NoVerdict as error:
             problem = f"the judge at `{self.client.url}` gave no verdict on `{self.task.name}`: {error}"
             raise MachineError(problem, "look at its log, or judge here: leave --judge out") from None

@@ -30,7 +30,9 @@ def serve(root: Path, library: Path | None) -> None:
     try:
         from dvk.pipelines.mcp.tools import tools
     except ImportError as error:
-        raise MachineError(f"`dvk mcp` needs {error.name}, which is not installed", "pip install 'dvk[mcp]'") from None
+        if (error.name or "dvk").startswith("dvk"):
+            raise
+        raise MachineError("`dvk mcp` needs the MCP SDK, version 2 or newer, which is not installed", "pip install 'dvk[mcp]'") from None
     library = library and library.resolve()
     os.chdir(root)
     tools(library).run("stdio")

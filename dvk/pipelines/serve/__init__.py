@@ -56,6 +56,8 @@ def serve(request: Request, config: Config) -> None:
 
         from dvk.pipelines.serve.app import application
     except ImportError as error:
+        if (error.name or "dvk").startswith("dvk"):
+            raise
         raise MachineError(f"`dvk serve` needs {error.name}, which is not installed", "pip install 'dvk[serve]'") from None
     from dvk.pipelines.serve.desk import Desk
     from dvk.pipelines.serve.judging import Judging

@@ -59,7 +59,7 @@ class Judging:
 
         Raises:
             MachineError: this machine cannot judge.
-            UsageError: an unknown baseline.
+            UsageError: a backend or device that it lacks, an unknown baseline.
         """
         asked = asked_of(request)
         over = _over(request)
@@ -90,9 +90,9 @@ class Judging:
         backend: Backend = found if request.backend in ("auto", "triton") else request.backend  # type: ignore[assignment]  # the others are
         device = asked.device or ("cpu" if backend == "cpp" and static.calls_cpp(source) else self.device)
         if device not in self.devices:
-            raise MachineError(f"this server has no {device}", f"ask for {' or '.join(self.devices)}")
-        if backend != "cpp":
-            backends.require(backend)
+            raise UsageError(f"this server has no {device}", f"ask for {' or '.join(self.devices)}")
+        if backend != "cpp" and (why := backends.get(backend).available()) is not None:
+            raise UsageError(f"this server has no {backend}: {why}", "write it for another backend")
         if unknown := [name for name in asked.baselines if name not in BASELINES]:
             raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}")
         return Candidate(source=source, backend=backend, proposer="request"), device
