@@ -16,6 +16,9 @@ def command(
     device: Annotated[str | None, typer.Option(help="cpu or cuda, for requests that do not say (default: a GPU if there is one).")] = None,
     token_env: Annotated[str | None, typer.Option(help="Environment variable with the token that callers must show.")] = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody who reaches the port have code run here.")] = False,
+    require_kernels: Annotated[
+        bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
+    ] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
@@ -32,4 +35,4 @@ def command(
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     merged = configuration.load(config, settings or [], {"serve.queue": queue})
-    serve(Request(host, port, workers, device, token_env, no_token, anew), merged)  # type: ignore[arg-type]  # the device is checked
+    serve(Request(host, port, workers, device, token_env, no_token, anew, require_kernels), merged)  # type: ignore[arg-type]  # the device is checked

@@ -57,6 +57,7 @@ class Court:
         require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool = False,
     ):
         self.task, self.config = task, config
+        self.counters = True  # with a profile, Nsight Compute's too, where it is there: ten seconds a candidate
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
@@ -116,7 +117,7 @@ class Court:
         for attempt in range(2):
             try:
                 verdict = self._judge(began, candidate, deadline)
-                return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits)
+                return verdict and (counted.counted(verdict, self.task, candidate.source, self.config.limits) if self.counters else verdict)
             except RefereeDied as death:
                 self.close()
                 if _passed(deadline):

@@ -70,6 +70,7 @@ class Pool:
         require_kernels: bool = False,
         contract: Contract = "module",
         profile: bool = False,
+        counters: bool = True,
         first: int = 0,
     ) -> Iterator[tuple[int, Verdict]]:
         """(position of the job, verdict) as each ends, one a job. Several threads may call it at once.
@@ -77,6 +78,7 @@ class Pool:
         Args:
             jobs: what to judge.
             tier, baselines, backward, require_kernels, contract, profile: see `Court`.
+            counters: with `profile`, Nsight Compute's too, where it is there: ten seconds a candidate.
             first: number of the first worker, where callers share the GPUs among them.
 
         Raises:
@@ -99,13 +101,16 @@ class Pool:
                         court.turn_to(task)
                     elif court is None:
                         gpu = gpu_for(task, first + number)
-                        kind = gpu, backward, require_kernels, contract, profile
+                        kind = gpu, backward, require_kernels, contract, profile, counters
                         court = self._again(kind, task) or open_court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
+                        court.counters = counters
                     mine = court
-                    flags = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
-                    name = key(task, candidate, tier, baselines, self.config, flags | ({"profile": True} if profile else {}))
+                    flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
+                    if profile:
+                        flags["profile"] = True if counters else "times"
+                    name = key(task, candidate, tier, baselines, self.config, flags)
                     verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
                 if court is not None:

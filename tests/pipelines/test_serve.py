@@ -111,8 +111,9 @@ def test_what_is_wrong_is_told_in_the_same_fields(gym):
     assert (found["status"], found["compiled"], found["correctness"]) == ("completed", True, False)
     assert (found["speedup"], found["kernel_runtime"]) == (0.0, -1.0)
     lazy = gym.evaluate((FILES / "good/torch_affine.py").read_text(), "lazy-1", **untimed)
-    assert lazy["decoy_kernel"] and not lazy["correctness"], "it leaves the work to PyTorch"
-    assert gym.evaluate((FILES / "good/torch_affine.py").read_text(), "lazy-2", detect_decoy_kernel=False, **untimed)["correctness"]
+    assert lazy["decoy_kernel"] and lazy["speedup"] == 0.0 and "no kernel of its own" in lazy["error_message"]
+    asked = gym.evaluate((FILES / "good/torch_affine.py").read_text(), "lazy-2", detect_decoy_kernel=False, **untimed)
+    assert asked["correctness"] and not asked["decoy_kernel"]
 
 
 @pytest.mark.parametrize(
@@ -305,9 +306,9 @@ def test_a_broken_machine_fails_the_task_and_says_so_until_it_works_again():
 
 def test_what_is_asked_of_the_judge():
     asked = asked_of(evaluation("a", reference_backend="torch_compile", enable_profiling=True))
-    assert (asked.tier, asked.baselines, asked.require_kernels, asked.profile) == ("search", ("compile",), True, True)
+    assert (asked.tier, asked.baselines, asked.require_kernels, asked.profile) == ("search", ("compile",), False, True)
     assert asked_of(evaluation("a", measure_performance=False)).tier == "smoke"
-    assert not asked_of(evaluation("a", backend="cuda")).require_kernels
+    assert asked_of(evaluation("a")).profile and not asked_of(evaluation("a", backend="cuda")).profile
     source = candidate_source(Evaluation(task_id="a", reference_code="", kernel_code="class FooNew: ...", entry_point="Foo"))
     space: dict[str, Any] = {}
     exec(source, space)
@@ -328,3 +329,56 @@ def test_nobody_is_let_in_from_outside_without_a_token(monkeypatch):
         serve(Request(host="0.0.0.0", port=0), Config())
     with pytest.raises(UsageError, match="cannot listen"):
         serve(Request(host="203.0.113.1", port=0, open_to_all=True), Config())
+
+
+# ---------------------------------------------------------------- on a GPU
+
+SOFTMAX = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, width, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * width + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < width
+    v = tl.load(x + i, mask=mask, other=-float("inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(y + i, e / tl.sum(e, 0), mask=mask)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        rows[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y
+"""
+
+LAZY = """\
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+"""
+GIVEN = """
+
+def get_init_inputs():
+    return []
+
+
+def get_inputs():
+    return [torch.randn(4096, 512, device="cuda")]
+"""
+
+
+@pytest.mark.gpu
+def test_a_triton_candidate_as_its_trainer_sends_it(gym):
+    reference = LAZY.replace("ModelNew", "Model") + GIVEN
+    found = gym.evaluate(SOFTMAX, "gpu-1", reference, enable_profiling=True)
+    assert found["status"] == "completed" and found["correctness"] and not found["decoy_kernel"], found["error_message"]
+    assert found["reference_runtime"] > 0 and found["speedup"] > 0
+    assert gym.evaluate(LAZY, "gpu-2", reference)["decoy_kernel"]

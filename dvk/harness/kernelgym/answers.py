@@ -23,11 +23,12 @@ _ERRORS = {
     Status.COMPILE_ERROR: "compilation_error", Status.REJECTED: "compilation_error", Status.LAUNCH_ERROR: "runtime_error",
     Status.MISMATCH: "correctness_issue",
 }  # fmt: skip
+NO_KERNEL = "it launches no kernel of its own: PyTorch's do the work"
 MAX_KERNELS = 12
 """Rows of a profile that are told: its trainer shows all of them to the model."""
 
 
-def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False) -> Result:
+def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False, detect: bool = False) -> Result:
     """The result of one evaluation.
 
     Args:
@@ -35,9 +36,12 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
         verdict: what the judge found.
         over: the baseline that speedup is over; None is eager.
         whole: put the whole verdict under `metadata.dvk`.
+        detect: call a right candidate whose profile has no kernel of its own a decoy, as KernelGYM does. One that leaves a part of
+            the work to PyTorch is none; what share that is, coverage says.
     """
-    reference_ms, candidate_ms, speedup = times(verdict, over)
-    decoy = verdict.status is Status.CHEAT or (verdict.status is Status.REJECTED and verdict.stage != "static")
+    idle = detect and launches_none(verdict)
+    reference_ms, candidate_ms, speedup = (-1.0, -1.0, 0.0) if idle else times(verdict, over)
+    decoy = idle or verdict.status is Status.CHEAT or (verdict.status is Status.REJECTED and verdict.stage != "static")
     early = verdict.status in (Status.REJECTED, Status.COMPILE_ERROR, Status.BROKEN_TASK) or verdict.stage in ("static", "compile")
     return Result(
         task_id=task_id,
@@ -49,9 +53,16 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
         kernel_runtime=candidate_ms,
         speedup=speedup,
         metadata={**_metadata(verdict, speedup, decoy), **({"dvk": {"verdict": verdict.model_dump(mode="json")}} if whole else {})},
-        error_message=f"reference: {verdict.error}" if verdict.status is Status.BROKEN_TASK else verdict.error,
-        error_code=_CODES.get(verdict.status),
+        error_message=NO_KERNEL if idle else f"reference: {verdict.error}" if verdict.status is Status.BROKEN_TASK else verdict.error,
+        error_code="VALIDATION_ERROR" if idle else _CODES.get(verdict.status),
     )
+
+
+def launches_none(verdict: Verdict) -> bool:
+    """It is right, and where its time goes is known: nowhere into kernels of its own. That is its own process's word, which nobody would
+    falsify to that end."""
+    profile = profile_of(verdict) if verdict.status is Status.OK else None
+    return profile is not None and bool(profile.kernels) and not any(kernel.origin == "own" for kernel in profile.kernels)
 
 
 def failure_of(task_id: str, error: DvkError) -> Result:

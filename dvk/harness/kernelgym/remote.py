@@ -67,6 +67,7 @@ class RemoteCourt:
         self.task, self.config = task, config
         self.asked = Asked(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
         self.client = Client(config.remote.judge, config.remote)
+        self.counters = True  # the server's to decide
         self.broken: str | None = None
         self._ours: bool | None = None
         """The server is a `dvk serve`; None until it was asked."""

@@ -42,6 +42,7 @@ class Request:
     token_env: str | None = None
     open_to_all: bool = False
     anew: bool = False
+    require_kernels: bool = False
 
 
 def serve(request: Request, config: Config) -> None:
@@ -69,7 +70,7 @@ def serve(request: Request, config: Config) -> None:
         problem = f"on {request.host} anybody who reaches the port could have code run here"
         raise UsageError(problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token")
     workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
-    judging = Judging(config, workers, request.device, None if request.anew else Remembered())
+    judging = Judging(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
     if judging.device not in judging.devices:
         raise MachineError(f"no {judging.device} device was found", "leave --device out")
     listener = bound(request.host, request.port)

@@ -29,10 +29,14 @@ class Judging:
         workers: requests that are answered at a time.
         device: where to judge what does not say; None takes the GPU if there is one.
         remembered: verdicts of earlier days; None judges everything anew.
+        require_kernels: of every candidate, its own kernels must do all the computing.
     """
 
-    def __init__(self, config: Config, workers: int, device: Device | None = None, remembered: Remembered | None = None):
-        self.config = config
+    def __init__(
+        self, config: Config, workers: int, device: Device | None = None, remembered: Remembered | None = None, *,
+        require_kernels: bool = False,
+    ):
+        self.config, self.require_kernels = config, require_kernels
         self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
         self.device: Device = device or self.devices[0]
         self._pools = (Pool(workers, config, remembered), Pool(workers, config))
@@ -62,6 +66,8 @@ class Judging:
             UsageError: a backend or device that it lacks, an unknown baseline.
         """
         asked = asked_of(request)
+        if self.require_kernels:
+            asked = asked.model_copy(update={"require_kernels": True})
         over = _over(request)
         whole = request.dvk is not None
         if (why := _unreadable(request)) is not None:
@@ -78,9 +84,9 @@ class Judging:
         pool = self._pools[1 if request.force_refresh else 0]
         contract = asked.contract if whole else contract_for(device)
         judged = pool.map([(task, candidate)], tier=asked.tier, baselines=asked.baselines, backward=asked.backward,
-                          require_kernels=asked.require_kernels, contract=contract, profile=asked.profile, first=number)
+                          require_kernels=asked.require_kernels, contract=contract, profile=asked.profile, counters=whole, first=number)
         ((_, verdict),) = judged
-        return result_of(request.task_id, verdict, over=over, whole=whole)
+        return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
     def _place(self, request: Evaluation, asked: Asked) -> tuple[Candidate, Device]:
         """The candidate with its back end, and where it is judged."""
@@ -132,9 +138,14 @@ def asked_of(request: Evaluation) -> Asked:
         return request.dvk
     timed = request.run_performance is not False and request.measure_performance is not False
     over = _over(request)
-    detects = request.backend == "triton" and request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
-    return Asked(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (), require_kernels=detects,
-                 profile=bool(request.enable_profiling))
+    return Asked(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (),
+                 profile=bool(request.enable_profiling) or detects(request))
+
+
+def detects(request: Evaluation) -> bool:
+    """Candidates that launch no kernel of their own are to be told."""
+    asked = request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
+    return request.dvk is None and request.backend == "triton" and asked
 
 
 def candidate_source(request: Evaluation) -> str:
