@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from dvk.config import Config
 from dvk.harness.court import Contract, Court
@@ -14,7 +14,7 @@ AnyCourt: TypeAlias = "Court | RemoteCourt"
 
 def open_court(
     task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False, gpu: str | None = None,
-    contract: Contract = "module", profile: bool = False,
+    contract: Contract = "module", profile: bool | Literal["times"] = False,
 ) -> AnyCourt:
     """A court for `task`; arguments as of `Court`.
 

@@ -13,6 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from dvk import machine
 from dvk.config import Config
@@ -69,8 +70,7 @@ class Pool:
         backward: bool = False,
         require_kernels: bool = False,
         contract: Contract = "module",
-        profile: bool = False,
-        counters: bool = True,
+        profile: bool | Literal["times"] = False,
         first: int = 0,
     ) -> Iterator[tuple[int, Verdict]]:
         """(position of the job, verdict) as each ends, one a job. Several threads may call it at once.
@@ -78,7 +78,6 @@ class Pool:
         Args:
             jobs: what to judge.
             tier, baselines, backward, require_kernels, contract, profile: see `Court`.
-            counters: with `profile`, Nsight Compute's too, where it is there: ten seconds a candidate.
             first: number of the first worker, where callers share the GPUs among them.
 
         Raises:
@@ -101,15 +100,14 @@ class Pool:
                         court.turn_to(task)
                     elif court is None:
                         gpu = gpu_for(task, first + number)
-                        kind = gpu, backward, require_kernels, contract, profile, counters
+                        kind = gpu, backward, require_kernels, contract, profile
                         court = self._again(kind, task) or open_court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
-                        court.counters = counters
                     mine = court
                     flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
                     if profile:
-                        flags["profile"] = True if counters else "times"
+                        flags["profile"] = profile
                     name = key(task, candidate, tier, baselines, self.config, flags)
                     verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))

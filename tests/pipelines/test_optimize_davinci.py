@@ -70,11 +70,10 @@ def test_by_one_flag(tmp_path):
     write_folder(tmp_path / "checkpoint", made.model, made.tokenizer, {})
     put(tmp_path / "checkpoint" / "skill_library.jsonl", "softmax_rows", "relu_fused")
     (tmp_path / "mine.py").write_text(MODEL)
-    short = ("--set", "judge.search_s=0.05", "--set", "rollout.policy_tokens=16", "--set", "rollout.selection_tokens=16")
-    done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--budget-s", 6, "--json", "--out", "run", *short,
-                    cwd=tmp_path, exits=None)
-    assert done.returncode in (0, 1), done.stderr
+    few = ("schemes=1", "null_scheme=false", "rollouts=1", "turns=1", "policy_tokens=16", "selection_tokens=16")
+    done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--strategy", "refine", "--budget-s", 120, "--json", "--out", "run",
+                    *(word for one in few for word in ("--set", f"rollout.{one}")), cwd=tmp_path, exits=1)
     summary = json.loads(done.stdout)
-    assert summary["backbone"] == "davinci:checkpoint" and summary["num_candidates"] > 0 and summary["cost"]["answers"] > 0
+    assert summary["backbone"] == "davinci:checkpoint" and summary["cost"]["answers"] == 2, "a selection and a policy, of random weights"
     said = (tmp_path / "run" / "episodes" / "optimize.jsonl").read_text()
     assert "Optimize the architecture named Model" in said and "softmax_rows" in said

@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
+from typing import Literal
 
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
@@ -62,12 +63,12 @@ class RemoteCourt:
     """
 
     def __init__(self, task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False,
-                 contract: Contract = "module", profile: bool = False):
+                 contract: Contract = "module", profile: bool | Literal["times"] = False):
         assert config.remote.judge is not None, "there is no remote judge"
         self.task, self.config = task, config
-        self.asked = Asked(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
+        self.asked = Asked(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
         self.client = Client(config.remote.judge, config.remote)
-        self.counters = True  # the server's to decide
+        self.sharers = 1  # of this machine's courts; how the server shares its own is its concern
         self.broken: str | None = None
         self._ours: bool | None = None
         """The server is a `dvk serve`; None until it was asked."""

@@ -84,7 +84,8 @@ class Judging:
         pool = self._pools[1 if request.force_refresh else 0]
         contract = asked.contract if whole else contract_for(device)
         judged = pool.map([(task, candidate)], tier=asked.tier, baselines=asked.baselines, backward=asked.backward,
-                          require_kernels=asked.require_kernels, contract=contract, profile=asked.profile, counters=whole, first=number)
+                          require_kernels=asked.require_kernels, contract=contract, first=number,
+                          profile=asked.profile if whole else "times" if asked.profile else False)
         ((_, verdict),) = judged
         return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
