@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -184,6 +184,9 @@ Tier = Literal["smoke", "search", "claim"]
 class Interval(Record):
     """A measured ratio with its 95 % confidence interval."""
 
+    SAYS_NOTHING: ClassVar[float] = 1e6
+    """How far the ends of an interval are from a value of which nothing is known but itself, as a factor."""
+
     value: float = Field(description="Point estimate: median over paired samples of reference time / candidate time.")
     lo: float = Field(description="Lower end of the interval.")
     hi: float = Field(description="Upper end of the interval.")
@@ -194,7 +197,19 @@ class Interval(Record):
             raise ValueError(f"not an interval of a positive ratio: {self.lo} ≤ {self.value} ≤ {self.hi}")
         return self
 
+    @classmethod
+    def unknown(cls, value: float) -> Interval:
+        """A ratio that somebody tells without saying how certain it is: it is above nothing, and not faster than anything."""
+        return cls(value=value, lo=value / cls.SAYS_NOTHING, hi=value * cls.SAYS_NOTHING)
+
+    @property
+    def known(self) -> bool:
+        """Its ends were measured."""
+        return self.hi / self.lo < self.SAYS_NOTHING
+
     def __str__(self) -> str:
+        if not self.known:
+            return f"{show_ratio(self.value)} [unknown]"
         digits = max(_digits(self.value), _digits(self.lo), _digits(self.hi))
         return f"{self.value:.{digits}f}× [{self.lo:.{digits}f}, {self.hi:.{digits}f}]"
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from dvk.config import Config
-from dvk.harness import Court
 from dvk.harness.court import Contract
+from dvk.harness.courts import AnyCourt, open_court
 from dvk.harness.once import Once
 from dvk.harness.pool import gpu_for
 from dvk.harness.remembered import Remembered, key
@@ -45,7 +45,8 @@ class Docket(Generic[K]):
         self, workers: int, config: Config, remembered: Remembered | None = None, *, tier: Tier = "search",
         baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
     ):
-        self.workers, self.config, self.remembered = max(1, workers), config, remembered
+        self.workers, self.config = max(1, workers), config
+        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
         self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
         self.require_kernels = require_kernels
         self.num_pending = 0
@@ -112,13 +113,13 @@ class Docket(Generic[K]):
     # ------------------------------------------------------------ workers
 
     def _work(self, number: int) -> None:
-        court: Court | None = None
+        court: AnyCourt | None = None
         try:
             while (job := self._take(court.task.id if court is not None else None)) is not None:
                 name, task, candidate = job
                 if court is None:
                     gpu = gpu_for(task, number)
-                    court = Court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
+                    court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
                 elif court.task.id != task.id:
                     court.turn_to(task)
                 self._results.put((name, self._verdict(court, task, candidate)))
@@ -128,7 +129,7 @@ class Docket(Generic[K]):
             if court is not None:
                 court.close()
 
-    def _verdict(self, court: Court, task: Task, candidate: Candidate) -> Verdict:
+    def _verdict(self, court: AnyCourt, task: Task, candidate: Candidate) -> Verdict:
         flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract}
         asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
 

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 BACKBONES = {
     "hf": "dvk.backbone.hf:open_hf",
     "nano": "dvk.backbone.nano:open_nano",
+    "davinci": "dvk.backbone.davinci:open_davinci",
     "endpoint": "dvk.backbone.endpoint:Endpoint",
     "scripted": "dvk.backbone.scripted:Scripted",
 }
 """Name before the colon of a backbone's spec → `callable(argument, config, *, device)` that makes one."""
 
-Dialect = Literal["chat", "compact"]
-"""How agents speak to it: whole files and tool calls, or the composer's short symbolic form."""
+Dialect = Literal["chat", "compact", "davinci"]
+"""How agents speak to it: whole files and tool calls, in our words or daVinci-kernel's, or the composer's short symbolic form."""
 
 
 class Conversation(Record):
@@ -171,7 +172,7 @@ def open_backbone(spec: str, config: Config | None = None, *, device: str | None
     """The backbone that `spec` stands for.
 
     Args:
-        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `endpoint:MODEL`, `scripted`, `scripted:FILE`, or `file.py:Name`, a
+        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted`, `scripted:FILE`, or `file.py:Name`, a
             callable with the signature that `BACKBONES` describes.
         config: all settings; their `backbone` section is read.
         device: torch device; null picks a GPU when there is one. Hosted and scripted backbones ignore it.

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dvk.cli import doctor, eval, grooming, optimize, sft, skills, train, verify
+from dvk.cli import convert, doctor, eval, grooming, mcp, optimize, serve, sft, skills, train, verify
 from dvk.errors import DvkError
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)
 skills.app.add_typer(grooming.app)  # its commands join those of `dvk skills`
 app.add_typer(skills.app, name="skills")
+app.command("convert")(convert.command)
+app.command("serve")(serve.command)
+app.command("mcp")(mcp.command)
 app.command("doctor")(doctor.command)
 
 

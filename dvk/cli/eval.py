@@ -36,6 +36,7 @@ def command(
         metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    judge: Annotated[str | None, typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
@@ -62,7 +63,7 @@ def command(
     request = Request(suite, policy, turns, samples, iterations, window, library, no_skills,
                       tuple(b for b in baseline or () if b != "eager"), backend, device, tuple(only or ()), workers, hygiene, kernelbench,
                       out, resume, tuple(sys.argv))  # fmt: skip
-    summary = evaluate(request, configuration.load(config, settings or []))
+    summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 

@@ -25,7 +25,11 @@ def command(
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
         str | None,
-        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, endpoint:MODEL, scripted:FILE, or file.py:Name."),
+        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, davinci:PATH, endpoint:MODEL, scripted:FILE, "
+                     "or file.py:Name."),
+    ] = None,
+    davinci: Annotated[
+        Path | None, typer.Option(help="Checkpoint of daVinci-kernel: its model proposes too, with its bundled skill_library.jsonl.")
     ] = None,
     strategy: Annotated[
         str,
@@ -35,6 +39,9 @@ def command(
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[float | None, typer.Option(help="Seconds the search may take, confirmation excluded.")] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
@@ -51,7 +58,7 @@ def command(
     unknown = [b for b in baseline or [] if b not in ("eager", "compile")]
     if unknown:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
-    merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s})
+    merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge})
     request = Request(
         model,
         tuple(inputs or ()),
@@ -68,6 +75,7 @@ def command(
         tuple(sys.argv),
         quiet=False,
         backbone=backbone,
+        davinci=davinci,
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))

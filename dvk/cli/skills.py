@@ -34,6 +34,7 @@ class Format(str, Enum):
 
     markdown = "markdown"
     jsonl = "jsonl"
+    snapshot = "snapshot"
 
 
 # Text that looks like an option (`-O3`, `--use_fast_math`) is text to search for.
@@ -160,7 +161,9 @@ def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], libra
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, or JSON lines.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.")
+    ],
     replace: Replace = False,
     library: Library = None,
 ) -> None:
@@ -178,15 +181,17 @@ def import_command(
 def export_command(
     path: Annotated[Path, typer.Argument(help="A folder for Markdown, or a .jsonl file.")],
     form: Annotated[
-        Format | None, typer.Option("--format", help="By default what PATH ends in, else markdown.")
+        Format | None,
+        typer.Option("--format", help="By default what PATH ends in, else markdown; snapshot: FOLDER/global_step_N.jsonl."),
     ] = None,
+    step: Annotated[int, typer.Option(min=0, help="The N of a snapshot.")] = 0,
     replace: Replace = False,
     library: Library = None,
 ) -> None:
-    """Write all skills to a folder of Markdown files, or to JSON lines in daVinci-kernel's format."""
+    """Write all skills to a folder of Markdown files, or to JSON lines in daVinci-kernel's format, also as its training's snapshot."""
     from dvk.pipelines import skills
 
-    count = skills.export_to(library, path, form.value if form else None, replace)
+    count = skills.export_to(library, path, form.value if form else None, replace, step)
     print(f"exported {count} skills to {path}")
 
 

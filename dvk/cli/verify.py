@@ -49,6 +49,9 @@ def command(
     ] = "module",
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
+    judge: Annotated[
+        str | None, typer.Option(help="Have a server judge, `dvk serve` or KernelGYM's own: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
@@ -113,7 +116,8 @@ def command(
         resume=resume,
         argv=tuple(sys.argv),
     )
-    rows, folder = verify(request, configuration.load(config, settings or []), progress=_progress)
+    merged = configuration.load(config, settings or [], {"remote.judge": judge})
+    rows, folder = verify(request, merged, progress=_progress)
     print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
     if as_json:
         print(json.dumps([row.for_programs() for row in rows]))
@@ -177,7 +181,8 @@ def _table(rows: list[Row]) -> Table:
         table.add_column(title, no_wrap=True)
     for row in rows:
         verdict, timing = row.verdict, row.verdict.timing
-        speedup = f"{timing.speedup.value:.2f} [{timing.speedup.lo:.2f}, {timing.speedup.hi:.2f}]" if timing else "-"
+        ends = f"[{timing.speedup.lo:.2f}, {timing.speedup.hi:.2f}]" if timing and timing.speedup.known else "[unknown]"
+        speedup = f"{timing.speedup.value:.2f} {ends}" if timing else "-"
         over = [f"{timing.baselines[n].value:.2f}" if timing and n in timing.baselines else "-" for n in names]
         times = f"{timing.reference_ms:.3g} → {timing.candidate_ms:.3g}" if timing else "-"
         worst = (

@@ -17,6 +17,7 @@ from dvk.config.judging import Judge, Limits, Optimize
 from dvk.config.learning import Credit, Learning, Objective, Rewards, Trials
 from dvk.config.library import Grooming
 from dvk.config.models import Agents, Backbone, Rollout
+from dvk.config.remote import Remote, Serve
 from dvk.config.searching import Contrastive, Evolve, Polca, Review, Search
 from dvk.config.section import Section
 from dvk.config.teaching import Collect, Diversity, Fit, Speedups
@@ -29,8 +30,8 @@ else:
     import tomli as tomllib
 
 __all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Grooming", "Judge",
-           "Learning", "Limits", "Objective", "Optimize", "Polca", "Review", "Rewards", "Rollout", "Search", "Section", "Speedups",
-           "Training", "Trials", "changed", "load"]
+           "Learning", "Limits", "Objective", "Optimize", "Polca", "Remote", "Review", "Rewards", "Rollout", "Search", "Section", "Serve",
+           "Speedups", "Training", "Trials", "changed", "load"]
 
 
 class Config(Section):
@@ -54,6 +55,8 @@ class Config(Section):
     trials: Trials = Trials()
     diversity: Diversity = Diversity()
     library: Grooming = Grooming()
+    remote: Remote = Remote()
+    serve: Serve = Serve()
 
 
 def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:

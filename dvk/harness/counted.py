@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dvk.config import Limits
 from dvk.harness import ncu
@@ -48,14 +48,14 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
     return ncu.Result(reason=f"Nsight Compute's process ended ({answer.reason})")
 
 
-def counted(verdict: Verdict, task: Task, source: str, limits: Limits) -> Verdict:
-    """`verdict` with counters in its profile, or why there are none; as it is without one, or on a CPU.
+def counted(verdict: Verdict, task: Task, source: str, limits: Limits, profile: bool | Literal["times"] = True) -> Verdict:
+    """`verdict` with counters in its profile, or why there are none; as it is without one, on a CPU, or where only `times` are wanted.
 
     Raises:
         MachineError: no sandbox can be started.
     """
     found = profile_of(verdict)
-    if found is None or found.device != "cuda":
+    if found is None or found.device != "cuda" or profile == "times":
         return verdict
     own = [kernel.name for kernel in found.kernels if kernel.origin == "own"]
     result = counters(task, source, own, limits) if ncu.find() is not None else ncu.Result(reason="no ncu on this machine")

@@ -45,7 +45,7 @@ class Court:
         contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
             cannot be), `module` runs its host code, `auto` replays where it can, except for claims: those are about what
             users run.
-        profile: find out where the time of an ok candidate's call goes, too.
+        profile: find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds.
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
     Raises (all methods):
@@ -54,7 +54,7 @@ class Court:
 
     def __init__(
         self, task: Task, config: Config, *, backward: bool = False, brief: bool = False,
-        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool = False,
+        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool | Literal["times"] = False,
     ):
         self.task, self.config = task, config
         self.baselines: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Court:
         for attempt in range(2):
             try:
                 verdict = self._judge(began, candidate, deadline)
-                return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits)
+                return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits, self.profile)
             except RefereeDied as death:
                 self.close()
                 if _passed(deadline):

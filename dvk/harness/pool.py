@@ -13,11 +13,13 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from dvk import machine
 from dvk.config import Config
 from dvk.harness import recording
-from dvk.harness.court import Contract, Court
+from dvk.harness.court import Contract
+from dvk.harness.courts import AnyCourt, open_court
 from dvk.harness.once import Once
 from dvk.harness.remembered import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
@@ -37,10 +39,10 @@ class Pool:
     def __init__(self, workers: int, config: Config, remembered: Remembered | None = None):
         self.workers = max(1, workers)
         self.config = config
-        self.remembered = remembered
+        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
         self._keep = False
         self._lock = threading.Lock()
-        self._idle: dict[object, list[Court]] = {}
+        self._idle: dict[object, list[AnyCourt]] = {}
         """Courts that wait for the next `map`, by what they were made for."""
 
     def __enter__(self) -> Pool:
@@ -68,9 +70,15 @@ class Pool:
         backward: bool = False,
         require_kernels: bool = False,
         contract: Contract = "module",
-        profile: bool = False,
+        profile: bool | Literal["times"] = False,
+        first: int = 0,
     ) -> Iterator[tuple[int, Verdict]]:
-        """(position of the job, verdict) as each ends, one a job.
+        """(position of the job, verdict) as each ends, one a job. Several threads may call it at once.
+
+        Args:
+            jobs: what to judge.
+            tier, baselines, backward, require_kernels, contract, profile: see `Court`.
+            first: number of the first worker, where callers share the GPUs among them.
 
         Raises:
             MachineError: no sandbox can be started. Jobs in work are given up.
@@ -83,7 +91,7 @@ class Pool:
         results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
 
         def work(number: int) -> None:
-            court: Court | None = None
+            court: AnyCourt | None = None
             kind: object = None
             try:
                 while (job := desk.take(court.task.id if court is not None else None)) is not None:
@@ -91,14 +99,16 @@ class Pool:
                     if court is not None and court.task.id != task.id:
                         court.turn_to(task)
                     elif court is None:
-                        gpu = gpu_for(task, number)
+                        gpu = gpu_for(task, first + number)
                         kind = gpu, backward, require_kernels, contract, profile
-                        court = self._again(kind, task) or Court(
+                        court = self._again(kind, task) or open_court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
                     mine = court
-                    flags = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
-                    name = key(task, candidate, tier, baselines, self.config, flags | ({"profile": True} if profile else {}))
+                    flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
+                    if profile:
+                        flags["profile"] = profile
+                    name = key(task, candidate, tier, baselines, self.config, flags)
                     verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
                     results.put((position, verdict))
                 if court is not None:
@@ -125,7 +135,7 @@ class Pool:
         finally:
             desk.shut()
 
-    def _again(self, kind: object, task: Task) -> Court | None:
+    def _again(self, kind: object, task: Task) -> AnyCourt | None:
         """A court of an earlier `map`, at best one that holds this task."""
         with self._lock:
             waiting = self._idle.get(kind, [])
@@ -136,14 +146,20 @@ class Pool:
             court.turn_to(task)
         return court
 
-    def _rest(self, kind: object, court: Court) -> None:
+    def _rest(self, kind: object, court: AnyCourt) -> None:
         if not self._keep or court.broken is not None:
             court.close()
             return
         with self._lock:
+            waiting = sum(map(len, self._idle.values()))
+            # Those made for something else hold memory that nobody may ever ask for again.
+            oldest = next((courts for other, courts in self._idle.items() if courts and other != kind), None)
+            spare = oldest.pop(0) if waiting >= self.workers and oldest else None
             self._idle.setdefault(kind, []).append(court)
+        if spare is not None:
+            spare.close()
 
-    def _judge(self, court: Court, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
+    def _judge(self, court: AnyCourt, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
         if self.remembered is not None and (known := self.remembered.recall(name)) is not None:
             return known
         verdict = court.judge(candidate, tier, baselines)

@@ -18,7 +18,7 @@ from dvk.skills import Added, Hit, Library
 if TYPE_CHECKING:
     from dvk.records import Skill
 
-_SOURCES = "give a folder of skill files or a JSONL file"
+_SOURCES = "give a folder of skill files, a JSONL file or a daVinci-kernel checkpoint"
 _BATCH = 1000
 """Skills of one import transaction: about a second, so that other writers get their turn."""
 _COMPACT_FROM = 1000
@@ -82,7 +82,7 @@ def remove(path: Path | None, name: str) -> None:
 
 
 def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
-    """Store every readable skill of a JSONL file, a Markdown file or a folder of Markdown files.
+    """Store every readable skill of a JSONL file, a Markdown file, a folder of Markdown files, or a checkpoint or run of daVinci-kernel.
 
     Raises:
         UsageError: `source` is none of these.
@@ -104,23 +104,28 @@ def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
     return done
 
 
-def export_to(path: Path | None, target: Path, form: Literal["markdown", "jsonl"] | None, replace: bool) -> int:
-    """Write all skills to a folder of Markdown files or to one JSONL file; returns how many.
+def export_to(
+    path: Path | None, target: Path, form: Literal["markdown", "jsonl", "snapshot"] | None, replace: bool, step: int = 0
+) -> int:
+    """Write all skills to a folder of Markdown files, to one JSONL file, or as a snapshot of daVinci-kernel's training; returns how many.
 
     Args:
         path: the library.
         target: folder or file; `form` None goes by its ending.
-        form: markdown or jsonl.
+        form: markdown, jsonl, or snapshot: `target/global_step_STEP.jsonl`, which its training starts from.
+        step: of the snapshot.
         replace: overwrite files that exist.
 
     Raises:
         UsageError: something is in the way, or cannot be written.
     """
-    from dvk.skills import jsonl, markdown
+    from dvk.skills import jsonl, markdown, snapshots
 
     form = form or ("jsonl" if target.suffix in (".jsonl", ".json") else "markdown")
     with Library.open(path) as library:
         skills = library.list()
+    if form == "snapshot":
+        target, form = target / snapshots.name(step), "jsonl"
     if form == "jsonl":
         texts = {target: "".join(jsonl.render(skills))}
     else:
@@ -138,12 +143,14 @@ def export_to(path: Path | None, target: Path, form: Literal["markdown", "jsonl"
 
 
 def _read(source: Path) -> tuple[list[Skill], list[str]]:
-    from dvk.skills import jsonl, markdown
+    from dvk.skills import jsonl, markdown, snapshots
 
     if source.suffix in (".jsonl", ".json") and source.is_file():
         return jsonl.read(source)
     if source.is_dir():
         files = sorted(source.glob("*.md"))
+        if not files and (snapshot := snapshots.find(source)) is not None:
+            return jsonl.read(snapshot)
         if not files:
             raise UsageError(f"no .md files in `{source}`", _SOURCES)
     elif source.suffix == ".md" and source.is_file():

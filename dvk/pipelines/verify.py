@@ -18,6 +18,7 @@ from dvk import machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import BASELINES, Pool, backends, static
+from dvk.harness.kernelgym import remote
 from dvk.harness.remembered import Remembered
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
@@ -81,8 +82,8 @@ class Row:
             "reference": self.job.reference,
             "status": v.status.value,
             "speedup": t.speedup.value if t else None,
-            "speedup_lo": t.speedup.lo if t else None,
-            "speedup_hi": t.speedup.hi if t else None,
+            "speedup_lo": t.speedup.lo if t and t.speedup.known else None,
+            "speedup_hi": t.speedup.hi if t and t.speedup.known else None,
             "error": v.error,
             "backend": self.backend,
             "tier": v.tier,
@@ -132,8 +133,9 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         MachineError: a back end or device that this machine lacks.
         RunFolderError: see `RunFolder.open`.
     """
-    _check(request)
-    placed = [_place(job, request) for job in request.jobs]
+    there = None if config.remote.judge is None else remote.devices(config)
+    _check(request, there)
+    placed = [_place(job, request, there) for job in request.jobs]
     with RunFolder.open(
         request.out, command="verify", name=request.name, argv=request.argv, config=config, resume=request.resume
     ) as run:
@@ -143,7 +145,8 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
         )
         keys = [
-            _key(request, job, candidate, device) for job, (candidate, device) in zip(request.jobs, placed, strict=True)
+            _key(request, job, candidate, device, config.remote.judge)
+            for job, (candidate, device) in zip(request.jobs, placed, strict=True)
         ]
         rows: dict[int, Row] = {
             i: Row(request.jobs[i], placed[i][0].backend, known[key]) for i, key in enumerate(keys) if key in known
@@ -244,7 +247,7 @@ def _read(path: Path, what: str) -> str:
 # ---------------------------------------------------------------- where each runs
 
 
-def _check(request: Request) -> None:
+def _check(request: Request, there: Sequence[Device] | None) -> None:
     if not request.jobs:
         raise UsageError("nothing to verify", "name at least one candidate file")
     if request.backend not in ("auto", *backends.BACKENDS):
@@ -254,28 +257,31 @@ def _check(request: Request) -> None:
     if unknown := [name for name in request.baselines if name not in BASELINES]:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}; eager is always timed")
     if request.backend != "auto":
-        backends.require(request.backend)
+        if there is None:
+            backends.require(request.backend)
         if request.backend == "cuda" and request.device == "cpu":
             raise UsageError("CUDA kernels do not run on the CPU", "drop --device cpu")
         if request.backend == "cpp" and request.device == "cuda":
             raise UsageError("C++ kernels run on the CPU", "drop --device cuda")
+    if there is not None and request.device is not None and request.device not in there:
+        raise UsageError(f"the judge has no {request.device}", f"drop --device; it judges on {' and '.join(there)}")
 
 
-def _place(job: Job, request: Request) -> tuple[Candidate, Device]:
-    """The candidate with its back end, and the device to compare on."""
+def _place(job: Job, request: Request, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
+    """The candidate with its back end, and the device to compare on, of those a judge elsewhere has."""
     backend: Backend
     if request.backend == "auto":
         backend = static.detect(job.source)
-        if backend != "cpp":  # plain PyTorch counts as cpp and needs no compiler
+        if there is None and backend != "cpp":  # plain PyTorch counts as cpp and needs no compiler
             backends.require(backend)
     else:
         backend = request.backend  # type: ignore[assignment]
     if request.device is not None:
         device = request.device
-    elif backend == "cpp" and (request.backend == "cpp" or static.calls_cpp(job.source)):
+    elif (there is None or "cpu" in there) and backend == "cpp" and (request.backend == "cpp" or static.calls_cpp(job.source)):
         device = "cpu"
     else:
-        device = backends.default_device()
+        device = backends.default_device() if there is None else there[0]
     return Candidate(source=job.source, backend=backend, proposer="user", title=job.label), device
 
 
@@ -283,16 +289,11 @@ def _load(
     request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config
 ) -> dict[tuple[str, Device], Task]:
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
+    how: dict[str, Any] = {"inputs": request.inputs, "init": request.init, "eval_mode": request.eval_mode, "dtype": request.dtype}
+    if config.remote.judge is not None:
+        return {(reference, device): tasks.unexamined(reference, device=device, **how) for reference, device in wanted}
     return {
-        (reference, device): tasks.load(
-            reference,
-            inputs=request.inputs,
-            init=request.init,
-            eval_mode=request.eval_mode,
-            dtype=request.dtype,
-            device=device,
-            limits=config.limits,
-        )
+        (reference, device): tasks.load(reference, device=device, limits=config.limits, **how)
         for reference, device in wanted
     }
 
@@ -302,7 +303,7 @@ def _workers(request: Request, num_jobs: int) -> int:
     return max(1, min(wanted, num_jobs))
 
 
-def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> str:
+def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge: str | None) -> str:
     """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
     before, _, _ = job.reference.rpartition(":")
     file = Path(before if before.endswith(".py") else job.reference)
@@ -320,4 +321,5 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device) -> st
         *request.init,
         f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
         *(["profile"] if request.profile else []),
+        *(["judge", judge] if judge else []),
     )

@@ -24,6 +24,6 @@ Two sides that never mix:
     precision  how exactly the reference computes
 """
 
-from dvk.tasks.loading import load
+from dvk.tasks.loading import load, of_text, unexamined
 
-__all__ = ["load"]
+__all__ = ["load", "of_text", "unexamined"]

@@ -10,11 +10,11 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dvk.config import Limits
 from dvk.errors import DvkError, MachineError, TaskError
-from dvk.records import Device, ShapeVariant, Task
+from dvk.records import Device, ShapeVariant, Task, content_hash
 from dvk.sandbox import Death, Session
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
@@ -59,6 +59,37 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
         "dtype": parse_dtype(dtype) if dtype else None, "device": device,
     }
     return _examine(request, path.name, limits or Limits())
+
+
+def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False, dtype: str | None = None,
+               device: Device = "cpu") -> Task:
+    """The task that `spec` describes, for a judge on another machine, which examines it itself. Nothing is run here.
+
+    Arguments as of `load`.
+
+    Raises:
+        TaskError: unreadable, or it does not say by its text which class or function is meant.
+    """
+    path, entry = _split(spec)
+    parse_inputs(inputs)
+    parse_init(init)
+    source = _read(path)
+    if entry is None:
+        modules = re.findall(r"^class\s+(\w+)\s*\([^)]*\bModule\b", source, re.M)
+        found = ["Model"] if "Model" in modules else modules
+        if len(found) != 1:
+            raise TaskError(f"`{path.name}` does not say which class is meant", f"name it: {path.name}:{(found or ['Name'])[-1]}")
+        entry = found[0]
+    task = of_text(source, entry, path.stem if entry == "Model" else f"{path.stem}:{entry}")
+    floats = parse_dtype(dtype) if dtype else None
+    given = {"input_specs": tuple(inputs), "init_args": tuple(init), "eval_mode": eval_mode, "dtype": floats, "device": device}
+    return task.model_copy(update={"id": content_hash(task.id, repr(given)), "path": str(path.resolve()), **given})
+
+
+def of_text(source: str, entry: str, name: str) -> Task:
+    """The task of a text whose class or function `entry` is known, unexamined."""
+    kind: Literal["module", "function"] = "function" if re.search(rf"^def\s+{re.escape(entry)}\b", source, re.M) else "module"
+    return Task(id=content_hash("unexamined", source, entry), name=name, source=source, entry=entry, kind=kind)
 
 
 def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:

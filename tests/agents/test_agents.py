@@ -175,7 +175,7 @@ def test_what_training_data_says_is_what_is_read(name: str) -> None:
         found = summary.read(dialect, HERE, said(dialect.write_summary(some, "learnt")), trace, SETTINGS, {})
         assert found.malformed is None and [s.name for s in found.skills] == [s.name for s in some]
         assert [notes.note(s) for s in found.skills] == [notes.note(s) for s in some]
-        if name == "chat":
+        if name != "compact":
             assert list(found.skills) == some
 
 

@@ -40,7 +40,8 @@ def specs(nano_folder: Path, shared_nano: Hf, tmp_path: Path) -> Iterator[dict[s
         server = stack.enter_context(serving(shared_nano))
         at_server = Config(backbone=Settings(endpoint_url=server.url))
         yield {
-            "hf": (f"hf:{nano_folder}", Config()), "nano": (f"nano:{nano_folder}", Config()),
+            "hf": (f"hf:{nano_folder}", Config()), "davinci": (f"davinci:{nano_folder}", Config()),
+            "nano": (f"nano:{nano_folder}", Config()),
             "endpoint": ("endpoint:tiny", at_server), "scripted": ("scripted", Config()),
             "own": (f"{tmp_path / 'own.py'}:Shouting", Config()),
         }  # fmt: skip
@@ -50,7 +51,7 @@ def specs(nano_folder: Path, shared_nano: Hf, tmp_path: Path) -> Iterator[dict[s
 def test_every_backbone_keeps_the_contract(name: str, specs: dict[str, tuple[str, Config]]) -> None:
     spec, config = specs[name]
     backbone = open_backbone(spec, config, device="cpu")
-    assert isinstance(backbone, Backbone) and backbone.name and backbone.dialect in ("chat", "compact")
+    assert isinstance(backbone, Backbone) and backbone.name and backbone.dialect in ("chat", "compact", "davinci")
     assert isinstance(backbone.usage, Usage) and backbone.usage.completion_tokens == 0
     asked = asking("aa", "v0 = aten.relu", "x0", "aa")
     sampling = Sampling(temperature=0, max_tokens=8)
@@ -63,7 +64,7 @@ def test_every_backbone_keeps_the_contract(name: str, specs: dict[str, tuple[str
         assert backbone.usage.prompt_tokens > 0 and backbone.usage.completion_tokens > 0 and backbone.usage.seconds > 0
     told = Conversation(messages=({"role": "system", "content": "S"}, {"role": "user", "content": "U"}), tools=())
     assert backbone.generate([told], sampling)[0].finish in ("stop", "length")
-    assert isinstance(backbone, Trainable) == (name in ("hf", "nano"))
+    assert isinstance(backbone, Trainable) == (name in ("hf", "nano", "davinci"))
     for answer in together:
         assert (answer.tokens is not None) == isinstance(backbone, Trainable)
         if answer.tokens is not None:

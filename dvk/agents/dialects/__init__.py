@@ -19,6 +19,7 @@ from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 DIALECTS = {
     "chat": "dvk.agents.dialects.chat:Chat",
     "compact": "dvk.agents.dialects.compact:Compact",
+    "davinci": "dvk.agents.dialects.davinci:DaVinci",
 }
 
 

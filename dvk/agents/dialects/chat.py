@@ -16,7 +16,7 @@ from dvk.backbone import Completion, Conversation
 from dvk.config import Agents
 from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 
-_SELECT = """\
+SELECT = """\
 You choose techniques for an expert who writes fast {backend} kernels. You see a PyTorch task and a numbered list of skills \
 from a library, by name, scope, tags and description only.
 
@@ -27,7 +27,7 @@ sound impressive, are wrong. Several such choices are made independently: a good
 
 Answer with one call of `select_skills`, in English."""
 
-_SUMMARISE = """\
+SUMMARISE = """\
 You keep a library of skills about writing fast {backend} kernels. You see one attempt at a task from beginning to end: the \
 reference, the skills that were given, every version with what a judge measured of it.
 
@@ -86,10 +86,10 @@ class Chat:
     # ------------------------------------------------------------ selection
 
     def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
-        system = _SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
+        system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
         asked = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills\n\n{showing.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
-        return _conversation(system, asked, tools.select_skills(settings.num_chosen))
+        return conversation(system, asked, tools.select_skills(settings.num_chosen))
 
     def read_selection(self, answer: Completion, names: Sequence[str], settings: Agents) -> list[str]:
         tool = tools.select_skills(settings.num_chosen)
@@ -109,7 +109,7 @@ class Chat:
         asked = _WRITE.format(
             backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
             task=showing.task(subject, settings.task_tokens), skills=given)
-        return _conversation(None, asked)
+        return conversation(None, asked)
 
     def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
         return Candidate(source=reading.code(answer.text, answer.finish != "length"), backend=subject.backend)
@@ -127,7 +127,7 @@ class Chat:
     # ------------------------------------------------------------ summary
 
     def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
-        system = _SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
+        system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
         given = showing.bodies(skills, settings.summary_tokens // 4) if skills else "None."
         fixed = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
         left = settings.summary_tokens - len(fixed) // showing.CHARS_PER_TOKEN
@@ -137,7 +137,7 @@ class Chat:
         fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
         wish = f"{fastest} Call `update_skill_library` with at most {settings.num_new_skills} new skills."
         asked = f"{fixed}\n\n## What was tried\n\n{played}\n\n{wish}"
-        return _conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
+        return conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
 
     def read_summary(self, subject: Subject, answer: Completion, trace: Trace, settings: Agents) -> list[dict[str, Any]]:
         tool = tools.update_skill_library(settings.num_new_skills)
@@ -180,6 +180,7 @@ def _call(tool: str, **arguments: Any) -> str:
     return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
 
 
-def _conversation(system: str | None, user: str, *schemas: Mapping[str, Any]) -> Conversation:
+def conversation(system: str | None, user: str, *schemas: Mapping[str, Any]) -> Conversation:
+    """A question with the tools that it is answered by."""
     messages = [{"role": "system", "content": system}] if system else []
     return Conversation(messages=(*messages, {"role": "user", "content": user}), tools=tuple(dict(schema) for schema in schemas))

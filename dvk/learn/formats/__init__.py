@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dvk import registry
 from dvk.errors import UsageError
+from dvk.learn import examples
 from dvk.learn.examples import Example
 from dvk.learn.formats import tables
 
@@ -42,6 +43,25 @@ def detect(row: dict[str, Any]) -> str:
             return "combined"
         return "seed" if "round_speedups" in columns else "coldstart"
     raise ValueError(f"unknown columns: {', '.join(sorted(columns)[:8]) or 'none'}")
+
+
+def any_examples(path: Path, problems: list[str]) -> Iterator[Example]:
+    """The examples of a file, ours or in a published format that its columns tell.
+
+    Args:
+        path: `.jsonl` or `.parquet`; of our own also a folder.
+        problems: receives `file:row: why` for every published row left out.
+
+    Raises:
+        UsageError: see `read` and `examples.read`.
+    """
+    if path.suffix == ".jsonl" or path.is_dir():
+        number, line = next(examples.lines(examples.files(path)[0]), (1, b"{}"))
+        if path.is_dir() or (b'"messages"' in line and b'"kind"' in line):
+            examples.parse(line, f"{path}:{number}")
+            yield from examples.read(path)
+            return
+    yield from read(path, problems=problems)
 
 
 def read(path: Path, name: str = "auto", problems: list[str] | None = None) -> Iterator[Example]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from dvk.errors import MachineError, UsageError
 
@@ -27,15 +27,19 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     yield from _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
 
 
-def write_parquet(path: Path, columns: dict[str, str], batches: Iterable[list[dict[str, Any]]]) -> int:
+Column: TypeAlias = "str | list[Any] | dict[str, Any]"
+"""An arrow type by its alias, e.g. `large_string`; `[Column]` is a list of them, `{name: Column}` a struct."""
+
+
+def write_parquet(path: Path, columns: Mapping[str, Column], batches: Iterable[list[dict[str, Any]]]) -> int:
     """Write rows, aside and then renamed; how many there were.
 
     Args:
-        columns: name → arrow type by its alias, e.g. `large_string`, `bool_`.
+        columns: by name.
         batches: lists of rows that have these columns; each becomes a row group.
     """
     arrow, parquet = _pyarrow()
-    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in columns.items()])
+    schema = arrow.schema([(name, _type(arrow, kind)) for name, kind in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     number = 0
@@ -48,6 +52,12 @@ def write_parquet(path: Path, columns: dict[str, str], batches: Iterable[list[di
     finally:
         aside.unlink(missing_ok=True)
     return number
+
+
+def _type(arrow: ModuleType, kind: Column) -> Any:
+    if isinstance(kind, dict):
+        return arrow.struct([(name, _type(arrow, inner)) for name, inner in kind.items()])
+    return arrow.list_(_type(arrow, kind[0])) if isinstance(kind, list) else getattr(arrow, kind)()
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
     examine the task → capture its graph → ask the library for skills → let a strategy propose (the
     composer, a model, or both), the judge decide → confirm the best in a fresh process → best.py, report, episode
 
+    davinci.py   a daVinci-kernel checkpoint by one flag
     session.py   one search, fed with verdicts until something ends it
     told.py      what is said of it: the summary, what it cost, the episode
 
@@ -22,7 +23,9 @@ from dvk.backbone.recorded import Recorded
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
+from dvk.harness.kernelgym import remote
 from dvk.pipelines.live import Live
+from dvk.pipelines.optimize.davinci import with_checkpoint
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
 from dvk.runs import RunFolder
@@ -48,6 +51,8 @@ class Request:
     argv: tuple[str, ...] = ()
     quiet: bool = False
     backbone: str | None = None
+    davinci: Path | None = None
+    """A daVinci-kernel checkpoint, in the place of `backbone` and `library`."""
 
 
 def optimize(request: Request, config: Config) -> dict[str, Any]:
@@ -56,6 +61,8 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     Raises:
         DvkError: the user can fix it.
     """
+    if request.davinci is not None:
+        request = with_checkpoint(request, request.davinci)
     device = request.device or backends.default_device()
     if device == "cuda" and backends.default_device() != "cuda":
         raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
@@ -68,6 +75,8 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         problem = f"`--strategy {request.strategy}` asks no language model"
         raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
     # Loading a module takes seconds: what is wrong without it is said before.
+    if config.remote.judge is not None:
+        remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")

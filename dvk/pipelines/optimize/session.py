@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dvk import harness, machine
+from dvk import machine
 from dvk.agents import Subject, dialects, selection
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.recorded import Recorded
 from dvk.composer import CannotCompose, Captured, applicable, capture, fuse
 from dvk.config import Config
+from dvk.harness.courts import open_court
 from dvk.pipelines import report
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize import told
@@ -46,7 +47,7 @@ class Session:
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
         self.library, self.baselines, self.backbone = library, [b for b in baselines if b != "eager"], backbone
-        self.court = harness.Court(task, config, brief=True)
+        self.court = open_court(task, config, brief=True)
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
         """Conversations with the model, as the strategy keeps them."""
@@ -121,7 +122,7 @@ class Session:
             self._tunings().learn(self.task.id, classes.observed(problem, tried))
 
     def _tunings(self) -> Tunings:
-        return Tunings(machine.fingerprint(self.task.device), self.backend)
+        return Tunings(self.config.remote.judge or machine.fingerprint(self.task.device), self.backend)
 
     def _capture(self, live: Live) -> Captured | None:
         """The operator graph; None where there is none and the model can do without."""

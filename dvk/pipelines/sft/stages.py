@@ -6,7 +6,6 @@ Every stage looks first at what an earlier, perhaps killed, call has left, and g
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
 from dvk.learn import diversity, formats
-from dvk.learn.examples import Example
 from dvk.learn.sources import InMemory, OnDisk, Source
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
@@ -100,22 +98,9 @@ def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
         if not target.exists():
             from dvk.learn.examples import write
 
-            counts[str(path)] = write(target, imported(path, problems))
+            counts[str(path)] = write(target, formats.any_examples(path, problems))
             counts["unreadable"] = counts.get("unreadable", 0) + len(problems)
     return counts
-
-
-def imported(path: Path, problems: list[Any]) -> Iterator[Example]:
-    """Examples of a file, ours or in a published format."""
-    if path.suffix == ".jsonl":
-        from dvk.learn import examples
-
-        number, line = next(examples.lines(path), (1, b"{}"))
-        if b'"messages"' in line and b'"kind"' in line:
-            examples.parse(line, f"{path}:{number}")
-            yield from examples.read(path)
-            return
-    yield from formats.read(path, problems=problems)
 
 
 def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:

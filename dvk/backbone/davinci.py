@@ -1,0 +1,123 @@
+"""daVinci-kernel's checkpoints (arXiv 2606.16497): its folders, its chat template where a tokenizer has none, its dialect.
+
+Released ones are plain model folders; those of a training run are merged under `global_step_N/actor/huggingface`. The template is
+written after the paper's description: ChatML without thinking, tools listed as XML in the system turn, calls as
+`<tool_call><function=NAME><parameter=P>…`. A tokenizer's own template is the one it was trained with, and is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dvk.config import Config
+from dvk.errors import UsageError
+
+if TYPE_CHECKING:
+    from dvk.backbone.hf import Hf
+
+CONFIGS = ("config.json", "adapter_config.json")
+PLACES = ("", "huggingface", "actor/huggingface")
+"""Where in a folder the model may be."""
+
+TEMPLATE = """\
+{%- set told = messages[0].role == 'system' -%}
+{%- if tools or told -%}
+<|im_start|>system
+{% if told %}{{ messages[0].content }}{% else %}You are a helpful assistant that can call functions.{% endif %}
+{%- if tools %}
+
+# Tools
+
+These functions can be called:
+
+<tools>
+{%- for tool in tools %}{% set f = tool.function or tool %}
+<function>
+<name>{{ f.name }}</name>
+<description>{{ f.description or '' }}</description>
+<parameters>
+{%- for name, p in f.parameters.properties.items() %}
+<parameter>
+<name>{{ name }}</name>
+<type>{{ p.type }}</type>
+<description>{{ p.description or '' }}</description>
+{%- if 'items' in p %}
+<items>{{ p['items'] | tojson }}</items>
+{%- endif %}
+</parameter>
+{%- endfor %}
+</parameters>
+</function>
+{%- endfor %}
+</tools>
+
+Write a call as
+
+<tool_call>
+<function=NAME>
+<parameter=PARAMETER>
+value
+</parameter>
+</function>
+</tool_call>
+{%- endif %}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+{%- if not (loop.first and told) -%}
+<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}{% set f = call.function or call %}{{ '\\n' if message.content or not loop.first }}<tool_call>
+<function={{ f.name }}>
+{%- for name, value in f.arguments.items() %}
+<parameter={{ name }}>
+{{ value if value is string else value | tojson }}
+</parameter>
+{%- endfor %}
+</function>
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+
+
+def open_davinci(argument: str, config: Config, *, device: str | None = None) -> Hf:
+    """`davinci:PATH`. What it saves is opened as `hf:FOLDER` and keeps its dialect.
+
+    Raises:
+        UsageError: no model in the folder.
+        MachineError: as `loading.load`.
+    """
+    from dvk.backbone.hf import Hf
+    from dvk.backbone.loading import load, pick_device
+
+    if not argument:
+        raise UsageError("`davinci` needs a checkpoint", "write davinci:FOLDER")
+    folder = model_folder(Path(argument).expanduser())
+    loaded = load(str(folder), config.backbone, pick_device(device))
+    if loaded.tokenizer.chat_template is None:
+        loaded.tokenizer.chat_template = TEMPLATE
+    return Hf(loaded._replace(card={**loaded.card, "dialect": "davinci"}), config.backbone, f"davinci:{argument}")
+
+
+def model_folder(path: Path) -> Path:
+    """The model's own folder in a checkpoint, or in a run's folder its latest one.
+
+    Raises:
+        UsageError: there is none, or only the shards of one.
+    """
+    if not path.is_dir():
+        raise UsageError(f"no such folder: `{path}`", "give a downloaded daVinci-kernel checkpoint")
+    steps = sorted((int(found[1]), step) for step in path.iterdir() if (found := re.fullmatch(r"global_step_(\d+)", step.name)))
+    for top in (path, *(step for _, step in reversed(steps))):
+        for place in PLACES:
+            if any((top / place / name).is_file() for name in CONFIGS):
+                return top / place
+    if any(path.rglob("model_world_size_*.pt")):
+        raise UsageError(f"`{path}` holds the shards of a training run", "merge them with verl's model merger, into actor/huggingface")
+    raise UsageError(f"no model in `{path}`", "give the folder that holds config.json")

@@ -1,0 +1,38 @@
+"""`dvk serve`: our judge behind KernelGYM's endpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine a token is asked for.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 10907,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: 2, or 2 a GPU).")] = None,
+    queue: Annotated[int | None, typer.Option(min=1, help="Requests that may wait; more are told to come again.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda, for requests that do not say (default: a GPU if there is one).")] = None,
+    token_env: Annotated[str | None, typer.Option(help="Environment variable with the token that callers must show.")] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody who reaches the port have code run here.")] = False,
+    require_kernels: Annotated[
+        bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+) -> None:
+    """Judge for others over HTTP: POST /evaluate, GET /status/ID, /results/ID and /health, as KernelGYM's server has them.
+
+    The token is $DVK_JUDGE_TOKEN unless --token-env names another variable. Callers show it as `Authorization: Bearer TOKEN`, or in
+    their URL as http://any:TOKEN@HOST:PORT.
+    """
+    from dvk import config as configuration
+    from dvk.errors import UsageError
+    from dvk.pipelines.serve import Request, serve
+
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    merged = configuration.load(config, settings or [], {"serve.queue": queue})
+    serve(Request(host, port, workers, device, token_env, no_token, anew, require_kernels), merged)  # type: ignore[arg-type]  # the device is checked

@@ -1,0 +1,29 @@
+"""Settings of judging for others, and of being judged by others."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from dvk.config.section import Section
+
+
+class Remote(Section):
+    """A judge on another machine: any server that speaks KernelGYM's protocol, `dvk serve` included."""
+
+    judge: str | None = Field(None, description="Who judges: kernelgym:URL; null judges here. `--judge` sets it.")
+    token_env: str = Field(
+        "DVK_JUDGE_TOKEN", description="Environment variable that holds the server's token; tokens do not belong in files.")
+    timeout_s: float = Field(
+        900.0, gt=0, description="Longest wait for one verdict: KernelGYM's default limit of 300 s, and twice that in its queue.")
+    retries: int = Field(5, ge=0, description="Tries after the first where the server cannot be reached; with their pauses about 30 s.")
+    poll_s: float = Field(1.0, gt=0, description="Between two questions for a verdict, where the connection that waited for it was lost.")
+
+
+class Serve(Section):
+    """What `dvk serve` holds at a time."""
+
+    queue: int = Field(256, ge=1, description="Requests that wait; the next is told to come again. Those of one step of 16 tasks × 16.")
+    kept: int = Field(10_000, ge=1, description="Results kept to be asked for; at 10 kB each, 100 MB.")
+    references: int = Field(256, ge=1, description="Examined references kept; looking at one takes seconds.")
+    body_bytes: int = Field(8 << 20, ge=1024, description="Largest request: two texts of the largest size that is judged.")
+    retry_s: int = Field(2, ge=1, description="After how long who found the queue full is told to come again.")

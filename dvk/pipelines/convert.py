@@ -1,0 +1,124 @@
+"""`dvk convert`: training data and problems between dvk's files and those of daVinci-kernel and Dr.Kernel.
+
+    examples    ours (JSONL), or any published format   →   ours, combined and coldstart (parquet), seed, skills, selection (JSONL)
+    problems    a folder of task files, or a table      →   a folder of task files, rl (parquet)
+
+Nothing is executed: an example that was imported stays unverified. Rows that cannot be read, or have no place in the target's format, are
+left out and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dvk import tasks
+from dvk.agents.dialects.davinci import DaVinci
+from dvk.agents.showing import Subject
+from dvk.config import Agents
+from dvk.errors import DvkError, UsageError
+from dvk.learn import examples as ours
+from dvk.learn import formats
+from dvk.learn.formats import rl, writing
+from dvk.learn.formats.problems import problems as problems_of
+
+OURS, TASKS, RL = "examples", "tasks", "rl"
+FORMS = (OURS, *writing.WRITERS, TASKS, RL)
+_PARQUET = (RL, *writing.PARQUET)
+_SUFFIX = {form: "" if form == TASKS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS}
+
+
+@dataclass
+class Converted:
+    """What was done."""
+
+    number: int = 0
+    form: str = ""
+    problems: list[str] = field(default_factory=list)
+    """What was left out, each with why."""
+
+
+def convert(source: Path, target: Path, form: str | None = None, replace: bool = False) -> Converted:
+    """Write what `source` holds to `target`.
+
+    Args:
+        source: a file of examples, a table of problems or a folder of task files.
+        target: a file, or for tasks a folder.
+        form: one of FORMS; None goes by the ending of `target`, and for parquet by what `source` is.
+        replace: overwrite a file that exists.
+
+    Raises:
+        UsageError: nothing to read, an unknown form, an ending that does not go with it, or something in the way.
+        MachineError: parquet, and pyarrow is not installed.
+    """
+    if not source.exists():
+        raise UsageError(f"no such file or folder: `{source}`", "give examples (.jsonl, .parquet) or a folder of task files")
+    form = form or (TASKS if not target.suffix else RL if target.suffix == ".parquet" and source.is_dir() else
+                    "combined" if target.suffix == ".parquet" else OURS)
+    if form not in FORMS:
+        raise UsageError(f"unknown form: `{form}`", f"choose one of {', '.join(FORMS)}")
+    if target.suffix != _SUFFIX[form]:
+        ending = f"a name that ends in {_SUFFIX[form]}" if _SUFFIX[form] else "a folder"
+        raise UsageError(f"`{form}` is not written to `{target}`", f"give {ending}")
+    if target.exists() and not replace and (form != TASKS or any(target.iterdir())):
+        raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
+    done = Converted(form=form)
+    if form == TASKS:
+        done.number = write_tasks(source, target)
+    elif form == RL:
+        done.number = rl.write(target, rl_rows(source, done.problems))
+    elif form == OURS:
+        done.number = ours.write(target, formats.any_examples(source, done.problems))
+    else:
+        done.number = writing.write(target, form, formats.any_examples(source, done.problems), done.problems)
+    if not done.number:
+        if form != TASKS:
+            target.unlink(missing_ok=True)
+        why = f": {done.problems[0]}" if done.problems else ""
+        raise UsageError(f"nothing in `{source}` can be written as {form}{why}", "choose another --to")
+    return done
+
+
+def write_tasks(source: Path, folder: Path) -> int:
+    """A file for every problem of a table, in a sub-folder by level; how many. Rows of one name are numbered."""
+    number, taken = 0, set()
+    for problem in problems_of(source):
+        place = folder / problem.level if problem.level else folder
+        place.mkdir(parents=True, exist_ok=True)
+        name, again = problem.name, 1
+        while (place / name) in taken:
+            again += 1
+            name = f"{problem.name}_{again}"
+        taken.add(place / name)
+        (place / f"{name}.py").write_text(problem.source.rstrip() + "\n", encoding="utf-8")
+        number += 1
+    return number
+
+
+def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.Row]:
+    """The problems of a folder of task files, or of a table, each with the question that daVinci-kernel's policy is asked."""
+    if source.is_file():
+        for found in problems_of(source):
+            yield row(found.name, found.level or "", found.source, "Model")
+        return
+    files = [path for path in sorted(source.rglob("*.py")) if not path.name.startswith("_")]
+    if not files:
+        raise UsageError(f"no task files in `{source}`", "task files are Python files in KernelBench's format")
+    for path in files:
+        try:
+            task = tasks.unexamined(str(path))
+        except DvkError as error:
+            problems.append(error.message)
+            continue
+        if "def get_inputs" not in task.source or task.kind != "module":
+            problems.append(f"`{path}` is no problem in KernelBench's format: a class and get_inputs()")
+            continue
+        yield row(path.stem, path.parent.name if path.parent != source else "", task.source, task.entry)
+
+
+def row(name: str, level: str, source: str, entry: str) -> rl.Row:
+    """One problem with its question."""
+    task = tasks.of_text(source, entry, name)
+    asked = DaVinci().policy(Subject(task, None, "triton"), (), Agents())
+    return rl.Row(name, level.removeprefix("level"), source, str(asked.messages[0]["content"]), entry)

@@ -1,0 +1,120 @@
+"""`dvk serve`: our judge behind KernelGYM's endpoints, so that its trainer can use it, and `--judge kernelgym:URL` of another dvk.
+
+    open the port → start the workers → answer until told to stop → answer who still waits, end the judge's processes
+
+    desk.py      the bounded queue, and who works it off
+    judging.py   what is done with one request
+    app.py       the endpoints
+
+Nothing is kept on disk but what the judge remembers anyway. A server that was killed has forgotten the ids; asked again, it answers from
+the verdicts that this machine remembers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from types import FrameType
+
+from dvk import machine
+from dvk.config import Config
+from dvk.errors import MachineError, UsageError
+from dvk.harness.remembered import Remembered
+from dvk.records import Device
+
+GRACE_S = 3
+"""Seconds for connections to take their last answer."""
+LEAST_WORKERS = 2
+"""One compiles while another is timed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    host: str = "127.0.0.1"
+    port: int = 10907
+    workers: int | None = None
+    device: Device | None = None
+    token_env: str | None = None
+    open_to_all: bool = False
+    anew: bool = False
+    require_kernels: bool = False
+
+
+def serve(request: Request, config: Config) -> None:
+    """Serve until interrupted or terminated.
+
+    Raises:
+        MachineError: FastAPI is not installed, or there is no such device.
+        UsageError: the address cannot be used, or would let anybody in.
+    """
+    try:
+        import uvicorn
+
+        from dvk.pipelines.serve.app import application
+    except ImportError as error:
+        if (error.name or "dvk").startswith("dvk"):
+            raise
+        raise MachineError(f"`dvk serve` needs {error.name}, which is not installed", "pip install 'dvk[serve]'") from None
+    from dvk.pipelines.serve.desk import Desk
+    from dvk.pipelines.serve.judging import Judging
+
+    if config.remote.judge is not None:
+        raise UsageError("`dvk serve` judges itself", "leave remote.judge out")
+    token = os.environ.get(request.token_env or config.remote.token_env) or None
+    if token is None and not request.open_to_all and not local(request.host):
+        problem = f"on {request.host} anybody who reaches the port could have code run here"
+        raise UsageError(problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token")
+    workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
+    judging = Judging(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
+    if judging.device not in judging.devices:
+        raise MachineError(f"no {judging.device} device was found", "leave --device out")
+    listener = bound(request.host, request.port)
+    with listener, judging, Desk(config.serve, workers, judging.answer) as desk:
+
+        class Server(uvicorn.Server):
+            """Stops the desk first: requests that wait for a verdict would keep their connections open."""
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                desk.close()
+                super().handle_exit(sig, frame)
+
+        settings = uvicorn.Config(application(desk, judging, token), log_level="warning", access_log=False,
+                                  timeout_graceful_shutdown=GRACE_S, server_header=False)
+        address, port = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        how = "with a token" if token else "without a token"
+        print(f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        try:
+            Server(settings).run(sockets=[listener])
+        except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
+            pass
+
+
+def local(host: str) -> bool:
+    """Nobody beyond this machine reaches it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes a free one.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}", "choose another --port or --host") from None
+    return listener

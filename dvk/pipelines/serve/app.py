@@ -1,0 +1,156 @@
+"""The four endpoints of KernelGYM's server that its trainer uses, over a `Desk`.
+
+    POST /evaluate      Evaluation → 200 Result, when it has ended
+    GET  /status/{id}   200 {task_id, status, progress, queue_position, …} | 404
+    GET  /results/{id}  200 Result | 202 not ended yet | 404
+    GET  /health        200 | 503, without a token
+
+401 wrong token · 409 the id is in use for another request · 413 too large · 422 not a request · 429 the queue is full, with
+Retry-After · 503 stopping. A candidate or reference that is no program is a result, not an error.
+
+The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic: a client that takes only a URL, as its trainer does,
+is given `http://any:TOKEN@HOST:PORT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+import dvk
+from dvk import machine
+from dvk.harness.kernelgym import Evaluation
+from dvk.harness.kernelgym.fields import ENDED
+from dvk.pipelines.serve.desk import Closed, Desk, Entry, Full, Taken
+from dvk.pipelines.serve.judging import Judging
+
+
+def application(desk: Desk, judging: Judging, token: str | None) -> FastAPI:
+    """The app.
+
+    Args:
+        desk: takes the requests.
+        judging: for what it can judge.
+        token: what callers must show; None lets everybody in.
+    """
+    app = FastAPI(title="dvk serve", version=dvk.__version__, docs_url=None, redoc_url=None)
+    began = time.time()
+
+    @app.middleware("http")
+    async def gate(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Before anything of the body is read: who asks, and how much of it there is."""
+        header, length = request.headers.get("Authorization", ""), request.headers.get("Content-Length", "")
+        known = token is None or secrets.compare_digest(shown(header).encode(), token.encode())
+        if not known and request.url.path != "/health":
+            return JSONResponse({"detail": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
+        if request.method == "POST" and not length.isdigit():
+            return JSONResponse({"detail": "say the Content-Length"}, 411)
+        if length.isdigit() and int(length) > desk.settings.body_bytes:
+            return JSONResponse({"detail": f"larger than {desk.settings.body_bytes} bytes"}, 413)
+        return await following(request)
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
+        # As FastAPI does, without the input: it may be what no JSON can hold, and it may be megabytes.
+        wrong = [{"loc": [str(part) for part in one["loc"]], "msg": _ascii(str(one["msg"])), "type": one["type"]} for one in error.errors()]
+        return JSONResponse({"detail": wrong}, 422)
+
+    @app.post("/evaluate")
+    async def evaluate(request: Evaluation) -> JSONResponse:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            entry = desk.submit(request, lambda: _call(loop, ended.set))
+        except Full:
+            again = desk.settings.retry_s
+            raise HTTPException(429, f"the queue is full ({desk.settings.queue} wait): come again", {"Retry-After": str(again)}) from None
+        except Taken:
+            raise HTTPException(409, f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id") from None
+        except Closed:
+            raise HTTPException(503, "the server is stopping") from None
+        await ended.wait()
+        assert entry.result is not None, "it has ended"
+        stopped = entry.result.status == "failed" and desk.closed
+        return JSONResponse(_plain(entry.result.model_dump()), 503 if stopped else 200)
+
+    @app.get("/status/{task_id}")
+    async def status(task_id: str) -> JSONResponse:
+        return JSONResponse(_plain(_status(_found(desk, task_id), desk)))
+
+    @app.get("/results/{task_id}")
+    async def results(task_id: str) -> JSONResponse:
+        entry = _found(desk, task_id)
+        if entry.result is None:
+            return JSONResponse(_plain(_status(entry, desk)), 202)
+        return JSONResponse(_plain(entry.result.model_dump()))
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        well = desk.failed is None and not desk.closed
+        return JSONResponse({
+            "status": "healthy" if well else "unhealthy", "reason": desk.failed or ("stopping" if desk.closed else None),
+            "timestamp": datetime.now(timezone.utc).isoformat(), "uptime": round(time.time() - began, 1), "dvk": dvk.__version__,
+            "devices": list(judging.devices), "gpus": list(machine.gpu_names()), "workers": desk.num_workers,
+            "queue": {"waiting": desk.num_waiting, "processing": desk.num_judged, "capacity": desk.settings.queue, "ended": desk.num_ended},
+        }, 200 if well else 503)  # fmt: skip
+
+    return app
+
+
+def shown(header: str) -> str:
+    """The token in an Authorization header; empty where there is none."""
+    kind, _, value = header.strip().partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+def _found(desk: Desk, task_id: str) -> Entry:
+    entry = desk.find(task_id)
+    if entry is None:
+        raise HTTPException(404, f"no task `{_ascii(task_id[:100])}`: it was never sent, or is forgotten")
+    return entry
+
+
+def _status(entry: Entry, desk: Desk) -> dict[str, Any]:
+    """What the documented client polls, and besides what its server leaves out: why a task failed."""
+    result = entry.result
+    return {
+        "task_id": entry.request.task_id, "status": entry.state, "progress": 1.0 if entry.state in ENDED else 0.0,
+        "estimated_completion": None, "queue_position": desk.position(entry), "assigned_device": None,
+        "error_message": result.error_message if result else None, "error_code": result.error_code if result else None,
+    }  # fmt: skip
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function)
+
+
+def _plain(value: Any) -> Any:
+    """Without what JSON in UTF-8 cannot hold: halves of surrogate pairs, which a candidate may print, infinities and NaN."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()

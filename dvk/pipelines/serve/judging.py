@@ -1,0 +1,177 @@
+"""What `dvk serve` does with one request: read it, examine its reference once, have the pool judge, answer by KernelGYM's names."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from dvk import tasks
+from dvk.agents.judging import contract_for
+from dvk.config import Config
+from dvk.errors import DvkError, MachineError, UsageError
+from dvk.harness import BASELINES, Pool, backends, static
+from dvk.harness.kernelgym import Asked, Evaluation, Result
+from dvk.harness.kernelgym.answers import result_of
+from dvk.harness.once import Once
+from dvk.harness.remembered import Remembered
+from dvk.records import Backend, Candidate, Device, Status, Task, Verdict, content_hash
+
+
+class Judging:
+    """The judge as requests see it. Use as a context manager: within it, its processes stay for the next request.
+
+    Args:
+        config: limits, judge and `serve` settings.
+        workers: requests that are answered at a time.
+        device: where to judge what does not say; None takes the GPU if there is one.
+        remembered: verdicts of earlier days; None judges everything anew.
+        require_kernels: of every candidate, its own kernels must do all the computing.
+    """
+
+    def __init__(
+        self, config: Config, workers: int, device: Device | None = None, remembered: Remembered | None = None, *,
+        require_kernels: bool = False,
+    ):
+        self.config, self.require_kernels = config, require_kernels
+        self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
+        self.device: Device = device or self.devices[0]
+        self._pools = (Pool(workers, config, remembered), Pool(workers, config))
+        """The second judges anew."""
+        self._changed = threading.Lock()
+        self._references: OrderedDict[str, Task | DvkError] = OrderedDict()
+        self._looking: dict[str, Once[Task | DvkError]] = {}
+
+    def __enter__(self) -> Judging:
+        for pool in self._pools:
+            pool.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pool in self._pools:
+            pool.__exit__()
+
+    def answer(self, request: Evaluation, number: int) -> Result:
+        """The result of one request; whatever its texts are, that is a result and no error.
+
+        Args:
+            request: what was asked.
+            number: of the worker, which decides the GPU where there are several.
+
+        Raises:
+            MachineError: this machine cannot judge.
+            UsageError: a backend or device that it lacks, an unknown baseline.
+        """
+        asked = asked_of(request)
+        if self.require_kernels:
+            asked = asked.model_copy(update={"require_kernels": True})
+        over = _over(request)
+        whole = request.dvk is not None
+        if (why := _unreadable(request)) is not None:
+            field_name, error = why
+            status = Status.REJECTED if field_name == "kernel_code" else Status.BROKEN_TASK
+            return result_of(request.task_id, Verdict(status=status, tier=asked.tier, stage="static", error=error), whole=whole)
+        candidate, device = self._place(request, asked)
+        task = self._reference(request, asked, device)
+        if isinstance(task, MachineError):
+            raise task
+        if isinstance(task, DvkError):
+            broken = Verdict(status=Status.BROKEN_TASK, tier=asked.tier, stage="check", error=f"{task.message} ({task.hint})")
+            return result_of(request.task_id, broken, whole=whole)
+        pool = self._pools[1 if request.force_refresh else 0]
+        contract = asked.contract if whole else contract_for(device)
+        judged = pool.map([(task, candidate)], tier=asked.tier, baselines=asked.baselines, backward=asked.backward,
+                          require_kernels=asked.require_kernels, contract=contract, first=number,
+                          profile=asked.profile if whole else "times" if asked.profile else False)
+        ((_, verdict),) = judged
+        return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
+
+    def _place(self, request: Evaluation, asked: Asked) -> tuple[Candidate, Device]:
+        """The candidate with its back end, and where it is judged."""
+        source = candidate_source(request)
+        found: Backend = static.detect(source)
+        # Their trainer says triton whatever the model wrote; what imports no Triton is no Triton.
+        backend: Backend = found if request.backend in ("auto", "triton") else request.backend  # type: ignore[assignment]  # the others are
+        device = asked.device or ("cpu" if backend == "cpp" and static.calls_cpp(source) else self.device)
+        if device not in self.devices:
+            raise UsageError(f"this server has no {device}", f"ask for {' or '.join(self.devices)}")
+        if backend != "cpp" and (why := backends.get(backend).available()) is not None:
+            raise UsageError(f"this server has no {backend}: {why}", "write it for another backend")
+        if unknown := [name for name in asked.baselines if name not in BASELINES]:
+            raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}")
+        return Candidate(source=source, backend=backend, proposer="request"), device
+
+    def _reference(self, request: Evaluation, asked: Asked, device: Device) -> Task | DvkError:
+        """The examined reference, or what is wrong with it; looked at once."""
+        how: dict[str, Any] = {"inputs": asked.inputs, "init": asked.init, "eval_mode": asked.eval_mode, "dtype": asked.dtype}
+        name = content_hash(request.reference_code, request.entry_point, device, repr(how))
+        with self._changed:
+            if name in self._references:
+                self._references.move_to_end(name)
+                return self._references[name]
+            once = self._looking.setdefault(name, Once())
+        found, _ = once.ask(name, lambda: self._examine(request, device, how))
+        with self._changed:
+            self._looking.pop(name, None)
+            if not isinstance(found, MachineError):  # that may pass
+                self._references[name] = found
+            while len(self._references) > self.config.serve.references:
+                self._references.popitem(last=False)
+        return found
+
+    def _examine(self, request: Evaluation, device: Device, how: dict[str, Any]) -> Task | DvkError:
+        with tempfile.TemporaryDirectory(prefix="dvk_serve_") as folder:
+            file = Path(folder) / "reference.py"
+            file.write_text(request.reference_code, encoding="utf-8")
+            try:
+                task = tasks.load(f"{file}:{request.entry_point}", device=device, limits=self.config.limits, **how)
+            except DvkError as error:
+                return error
+        return task.model_copy(update={"path": None, "name": str(request.uuid or request.entry_point)})
+
+
+def asked_of(request: Evaluation) -> Asked:
+    """What is asked of the judge: said by the request's `dvk`, else by KernelGYM's own fields."""
+    if request.dvk is not None:
+        return request.dvk
+    timed = request.run_performance is not False and request.measure_performance is not False
+    over = _over(request)
+    return Asked(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (),
+                 profile=bool(request.enable_profiling) or detects(request))
+
+
+def detects(request: Evaluation) -> bool:
+    """Candidates that launch no kernel of their own are to be told."""
+    asked = request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
+    return request.dvk is None and request.backend == "triton" and asked
+
+
+def candidate_source(request: Evaluation) -> str:
+    """The candidate with its class under the name that the judge looks for."""
+    wanted = f"{request.entry_point}New"
+    if request.dvk is not None or wanted == "ModelNew" or re.search(r"^class\s+ModelNew\b", request.kernel_code, re.M):
+        return request.kernel_code
+    if not re.search(rf"^class\s+{wanted}\b", request.kernel_code, re.M):
+        return request.kernel_code
+    return f"{request.kernel_code.rstrip()}\n\n\nModelNew = {wanted}\n"
+
+
+def _over(request: Evaluation) -> str | None:
+    """The baseline that speedup is over; None is eager."""
+    return "compile" if request.dvk is None and request.reference_backend in ("torch_compile", "compile") else None
+
+
+def _unreadable(request: Evaluation) -> tuple[str, str] | None:
+    """The field that is no text that a file can hold, and why."""
+    for name in ("kernel_code", "reference_code"):
+        text = getattr(request, name)
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            return name, "it is not Unicode text: half of a surrogate pair"
+        if size > static.MAX_SOURCE_BYTES:
+            return name, f"it is longer than {static.MAX_SOURCE_BYTES >> 20} MiB"
+    return None

@@ -1,0 +1,51 @@
+"""daVinci-kernel's library files, found where its checkpoints and runs have them, and written so that its training begins from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dvk.errors import LibraryError
+from dvk.pipelines import skills
+from dvk.skills import snapshots
+
+LINE = '{{"name": "{}", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation\\nm", "verify_speedup": 1.5}}\n'
+
+
+def put(file: Path, *names: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(LINE.format(name) for name in names))
+    return file
+
+
+def test_where_libraries_lie(tmp_path):
+    bundled = put(tmp_path / "model" / "skill_library.jsonl", "a")
+    assert snapshots.find(tmp_path / "model") == bundled
+    run = tmp_path / "run"
+    files = {step: put(run / "skill_library" / f"global_step_{step}.jsonl", f"s{step}") for step in (0, 9, 20, 100)}
+    put(run / "skill_library" / "global_step_x.jsonl", "x")
+    assert snapshots.find(run) == snapshots.find(run / "skill_library") == files[100]
+    assert snapshots.find(run, 20) == files[20] and snapshots.find(run, 19) == files[9]
+    merged = run / "global_step_30" / "actor" / "huggingface"
+    merged.mkdir(parents=True)
+    assert snapshots.find(merged) == files[20], "the library of that step, not of a later branch"
+    assert snapshots.find(tmp_path / "elsewhere") is None and snapshots.find(run / "global_step_30" / "actor", -1) is None
+
+
+def test_a_snapshot_is_imported_and_exported(tmp_path):
+    put(tmp_path / "run" / "skill_library" / "global_step_7.jsonl", "one", "two", "one")
+    library = tmp_path / "library.db"
+    done = skills.import_from(library, tmp_path / "run", replace=False)
+    assert done.added == ["one", "two"] and len(done.problems) == 1
+    assert skills.export_to(library, tmp_path / "next" / "skill_library", "snapshot", replace=False, step=8) == 2
+    written = tmp_path / "next" / "skill_library" / "global_step_8.jsonl"
+    assert snapshots.find(tmp_path / "next") == written and '"verify_speedup": 1.5' in written.read_text()
+    again = skills.import_from(tmp_path / "again.db", tmp_path / "next", replace=False)
+    assert again.added == ["one", "two"]
+
+
+def test_a_checkpoint_without_a_readable_skill(tmp_path):
+    (tmp_path / "skill_library.jsonl").write_text("{}\n")
+    with pytest.raises(LibraryError):
+        skills.import_from(tmp_path / "library.db", tmp_path, replace=False)
