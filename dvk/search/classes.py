@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.composer import fuse, renderer
-from dvk.composer.compact.variants import does
 from dvk.composer.kernel import Kernel
 from dvk.composer.prims import BYTES
 from dvk.composer.recipes import RECIPES
+from dvk.composer.work import does
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem
 from dvk.search.tunings import Observed

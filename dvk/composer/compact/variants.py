@@ -19,10 +19,9 @@ from dvk.composer.compact.symbolic import packet
 from dvk.composer.compact.write import DEVICES, fused, written
 from dvk.composer.compose import Plan, renderer
 from dvk.composer.fuse import Group
-from dvk.composer.kernel import Kernel
 from dvk.composer.lowering import is_view
 from dvk.composer.prims import View
-from dvk.composer.triton_online import SoftmaxPair, online_pair
+from dvk.composer.work import does
 from dvk.records import Backend
 
 PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
@@ -167,14 +166,3 @@ def facts(captured: Captured, plan: Plan, backend: Backend) -> dict[str, dict[st
             "elements": "small" if total <= SMALL else "large" if total >= LARGE else "middling",
             "after": after, "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend)}
     return found
-
-
-def does(kernel: Kernel) -> str:
-    """`pointwise`, `softmax`, `norm` or `reduction`: what kind of work a kernel is."""
-    if not kernel.reduced:
-        return "pointwise"
-    stores = any(not kernel.is_row_store(s) for s in kernel.stores)
-    operations = {i.op for i in kernel.instrs}
-    if isinstance(online_pair(kernel), SoftmaxPair) or {"reduce_max", "exp", "reduce_sum"} <= operations:
-        return "softmax" if stores else "logsumexp"
-    return "norm" if stores and {"reduce_sum"} & operations and {"rsqrt", "sqrt", "div"} & operations else "reduction"

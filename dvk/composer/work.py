@@ -1,0 +1,17 @@
+"""What kind of work a kernel is: what schedules, skills and evidence are told apart by."""
+
+from __future__ import annotations
+
+from dvk.composer.kernel import Kernel
+from dvk.composer.triton_online import SoftmaxPair, online_pair
+
+
+def does(kernel: Kernel) -> str:
+    """`pointwise`, `softmax`, `norm` or `reduction`: what kind of work a kernel is."""
+    if not kernel.reduced:
+        return "pointwise"
+    stores = any(not kernel.is_row_store(s) for s in kernel.stores)
+    operations = {i.op for i in kernel.instrs}
+    if isinstance(online_pair(kernel), SoftmaxPair) or {"reduce_max", "exp", "reduce_sum"} <= operations:
+        return "softmax" if stores else "logsumexp"
+    return "norm" if stores and {"reduce_sum"} & operations and {"rsqrt", "sqrt", "div"} & operations else "reduction"
