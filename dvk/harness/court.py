@@ -48,6 +48,10 @@ class Court:
         profile: find out where the time of an ok candidate's call goes, too.
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
+    Attributes:
+        sharers: courts that are at work at the same time, this one included. Where nobody is timed a referee uses its share of
+            the cores: teams of threads that outnumber them spin in each other's way, for half of what preparing a task took.
+
     Raises (all methods):
         MachineError: no sandbox can be started.
     """
@@ -57,6 +61,7 @@ class Court:
         require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool = False,
     ):
         self.task, self.config = task, config
+        self.sharers = 1
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
@@ -177,7 +182,7 @@ class Court:
                 "seed": secrets.randbits(31),
                 "backward": self.backward,
                 "brief": self.brief,
-                "threads": machine.num_cores(),
+                "threads": max(1, machine.num_cores() // self.sharers),
                 "roofline": ceilings.load(self.task.device) is not None,
             }
         )

@@ -271,7 +271,7 @@ class Examination:
         return case
 
     def _check(self, case: Case, board: Board) -> None:
-        answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=case.backward)
+        answer = self.peer.call(self.bench.told_seed(case), backward=case.backward)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
@@ -308,7 +308,7 @@ class Examination:
 
     def _bare(self, case: Case) -> None:
         """One call without PyTorch's operators, checked."""
-        answer = self.peer.ask("call", seed=self.bench.told_seed(case), backward=False, bare=True)
+        answer = self.peer.call(self.bench.told_seed(case), backward=False, bare=True)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
