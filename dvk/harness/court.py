@@ -21,15 +21,12 @@ from dvk.harness import backends, ceilings, claims, counted, provisions, recordi
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
 from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, trial
-from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, of_death, possible, search_timing, verdict_of
+from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, merged, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
 PLAYER = "dvk.harness.player:serve"
 Contract = Literal["auto", "module", "plan"]
-CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
-"""Findings of the first process, which was checked on everything, where a second one was timed."""
-
 CONTROL = "reference#2"
 
 
@@ -387,12 +384,6 @@ class Court:
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})
-
-
-def merged(first: Measured, second: Measured) -> Measured:
-    """What the first process was checked on, and all else from the second."""
-    checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
-    return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
 def _trusted_env() -> dict[str, str]:
