@@ -120,6 +120,7 @@ class Docket(Generic[K]):
                 if court is None:
                     gpu = gpu_for(task, number)
                     court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
+                    court.sharers = self.workers
                 elif court.task.id != task.id:
                     court.turn_to(task)
                 self._results.put((name, self._verdict(court, task, candidate)))

@@ -21,15 +21,12 @@ from dvk.harness import backends, ceilings, claims, counted, provisions, recordi
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
 from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, trial
-from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, of_death, possible, search_timing, verdict_of
+from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, merged, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
 PLAYER = "dvk.harness.player:serve"
 Contract = Literal["auto", "module", "plan"]
-CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
-"""Findings of the first process, which was checked on everything, where a second one was timed."""
-
 CONTROL = "reference#2"
 
 
@@ -48,6 +45,10 @@ class Court:
         profile: find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds.
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
+    Attributes:
+        sharers: courts that are at work at the same time, this one included. Where nobody is timed a referee uses its share of
+            the cores: teams of threads that outnumber them spin in each other's way, for half of what preparing a task took.
+
     Raises (all methods):
         MachineError: no sandbox can be started.
     """
@@ -57,6 +58,7 @@ class Court:
         require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool | Literal["times"] = False,
     ):
         self.task, self.config = task, config
+        self.sharers = 1
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
@@ -177,7 +179,7 @@ class Court:
                 "seed": secrets.randbits(31),
                 "backward": self.backward,
                 "brief": self.brief,
-                "threads": machine.num_cores(),
+                "threads": max(1, machine.num_cores() // self.sharers),
                 "roofline": ceilings.load(self.task.device) is not None,
             }
         )
@@ -382,12 +384,6 @@ class Court:
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})
-
-
-def merged(first: Measured, second: Measured) -> Measured:
-    """What the first process was checked on, and all else from the second."""
-    checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
-    return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
 def _trusted_env() -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dvk.records import content_hash
@@ -24,6 +24,7 @@ class Lane:
         folder = folder or os.path.join(shared_folder(), "lanes")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._gate = os.open(os.path.join(folder, f"{name}.gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._turn = os.open(os.path.join(folder, f"{name}.turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lane = os.open(os.path.join(folder, f"{name}.lane"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
@@ -38,6 +39,22 @@ class Lane:
             yield
         finally:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
+
+    @contextmanager
+    def turn(self, waits: Callable[[], None]) -> Iterator[None]:
+        """All cores for a moment, beside work that needs one; `waits` is called first where somebody else has them.
+
+        Teams of threads that together outnumber the cores spin for longer than they work.
+        """
+        try:
+            fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

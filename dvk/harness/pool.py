@@ -104,6 +104,7 @@ class Pool:
                         court = self._again(kind, task) or open_court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
+                    court.sharers = sharers
                     mine = court
                     flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
                     if profile:
@@ -119,7 +120,8 @@ class Pool:
                 if court is not None:
                     court.close()
 
-        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(min(self.workers, max(1, len(desk))))]
+        sharers = min(self.workers, max(1, len(desk)))
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(sharers)]
         for thread in threads:
             thread.start()
         running = len(threads)

@@ -18,7 +18,7 @@ from pathlib import Path
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.harness import backends, memory
-from dvk.harness.backends import extension, stubs
+from dvk.harness.backends import extension, headers, stubs
 from dvk.harness.verdicts import Measured, of_death
 from dvk.records import Candidate, Device, content_hash
 from dvk.sandbox import Death, Session
@@ -69,6 +69,9 @@ def given(candidate: Candidate, device: Device, limits: Limits, config: Config) 
     if candidate.backend != "triton" and extension.wanted(candidate.source):
         found.late = _toolbox()
         found.build, found.failed = _built(candidate, found, limits, config)
+    elif candidate.backend == "cpp":
+        with _making:
+            found.late = headers.env(candidate.source)
     return found
 
 

@@ -149,7 +149,7 @@ class _Referee:
             peer = self.arms["player"]
         else:
             peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
-        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane, self._threads)
+        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane, self._threads, self._turn)
         try:
             findings = examination.run(
                 order["source"],
@@ -189,6 +189,15 @@ class _Referee:
         """Have the parent end whatever the candidate has started beside itself."""
         self.channel.send({"settle": True})
         self.channel.receive()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self.task.device != "cpu":
+            yield
+            return
+        with self.lane.turn(lambda: self.say("queue")):
+            self.say("check")
+            yield
 
     def _threads(self) -> AbstractContextManager[None]:
         return torch_threads(self.threads)

@@ -14,6 +14,9 @@ from dvk.harness.profile_record import Profile, against
 from dvk.records import Claim, Device, Interval, Status, Tier, Timing, Verdict
 from dvk.sandbox import Death
 
+CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
+"""Findings of the first process, which was checked on everything, where a second one was timed."""
+
 
 @dataclass
 class Measured:
@@ -50,6 +53,12 @@ def verdict_of(measured: Measured, timing: Timing | None, tier: Tier, device: st
             "log": measured.log,
         }
     )
+
+
+def merged(first: Measured, second: Measured) -> Measured:
+    """What the first process was checked on, and all else from the second."""
+    checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
+    return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
 def search_timing(measured: Measured, baselines: Sequence[str]) -> Timing | None:

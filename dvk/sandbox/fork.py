@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 from dvk.sandbox import child, isolate, pidscgroup, proctree, wire
 
 WARDEN = """
-import sys, types
+import sys
 for name, folder in (("dvk", sys.argv[1]), ("dvk.sandbox", sys.argv[1] + "/sandbox")):
-    sys.modules[name] = package = types.ModuleType(name)
+    sys.modules[name] = package = type(sys)(name)
     package.__path__ = [folder]
+from dvk.sandbox import sparing
+sparing.spare()
 from dvk.sandbox import warden
 warden.main(sys.argv[2])
 """

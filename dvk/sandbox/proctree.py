@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import namedtuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +19,12 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-Usage = namedtuple("Usage", ["memory_bytes", "num_tasks"])
-"""What a tree uses: resident pages not from files (those inherited from the zygote not counted again); processes and
-threads."""
+class Usage:
+    """What a tree uses: resident pages not from files (those inherited from the zygote not counted again), processes, and
+    processes and threads together."""
+
+    def __init__(self, memory_bytes: int, num_processes: int, num_tasks: int):
+        self.memory_bytes, self.num_processes, self.num_tasks = memory_bytes, num_processes, num_tasks
 
 
 def prctl(option: int, value: int) -> None:
@@ -74,7 +76,7 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
             did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for forks in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
-    memory = tasks = 0
+    memory = processes = tasks = 0
     image = _image(child)
     for pid in _walk(root):
         if pid in uncounted:
@@ -86,10 +88,19 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
             continue
         own = _resident(text)
         memory += max(0, own - inherited_bytes) if _image(pid) == image else own
+        processes += 1
         tasks += _field(text, b"Threads:")
         if tasks > most_tasks:
             break
-    return Usage(memory, tasks)
+    return Usage(memory, processes, tasks)
+
+
+def processor_ns(pid: int) -> int | None:
+    """Processor time that all threads of a process have used, in nanoseconds; None when it is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
+    except OSError:
+        return None
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -142,7 +153,8 @@ def kill_all_but(root: int, child: int, spared: Container[int], patience_s: floa
     signal_all([child], signal.SIGSTOP)
     try:
         while clean < 2 and time.monotonic() < deadline:
-            found = [pid for pid in descendants(root) if pid != child and pid not in spared and _state(pid) not in "ZX"]
+            seen = descendants(root) if clean else below(root)  # the dear way last, to be sure
+            found = [pid for pid in seen if pid != child and pid not in spared and _state(pid) not in "ZX"]
             signal_all(found, signal.SIGKILL)
             killed |= set(found)
             clean = clean + 1 if not found and _state(child) in "TtZX" else 0

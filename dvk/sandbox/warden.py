@@ -3,7 +3,7 @@
 The process forked the child and then became this program (`fork.py`): an interpreter of its own
 without torch, because a process that shares the zygote's pages is slowed to a standstill by a fork
 bomb below it, whose every fork and exit holds the lock on those pages. Hence also the sparse
-imports. It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by
+imports (`sparing`). It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by
 leaving its process group or session. It watches its control socket: when the parent is gone,
 however that came about, it kills the tree and itself. It runs none of the candidate's code.
 """
@@ -49,8 +49,7 @@ def main(text: str) -> None:
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     os.set_blocking(request["log"], False)
-    with socket.socket(fileno=request["control"]) as control:
-        _Watch(request, control, wake).run()
+    _Watch(request, socket.socket(fileno=request["control"]), wake).run()
 
 
 class _Watch:
@@ -75,6 +74,9 @@ class _Watch:
         self.status: int | None = None
         self.oom_kills = _oom_kills()
         self.next_look = 0.0
+        self.used: proctree.Usage | None = None
+        self.ran_ns: int | None = None
+        """The child's processor time before `used` was counted."""
 
     def run(self) -> None:
         """Until the child, its limits or the parent end it; then clean up and report."""
@@ -109,19 +111,27 @@ class _Watch:
         self._end(reason)
 
     def _count(self) -> tuple[str | None, float]:
+        ran_ns = proctree.processor_ns(self.pid)
+        still = self.used is not None and self.used.num_processes == 1 and ran_ns is not None and ran_ns == self.ran_ns
+        if not still:  # a child that is alone and has not run uses what it used; most wait for most of their time
+            if (reason := self._look()) is not None:
+                return reason, 0.0
+            self.ran_ns = ran_ns
+        assert self.used is not None
+        if self.used.memory_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
+            return "memory", 0.0
+        close = self.used.memory_bytes > self.memory_bytes // 2 or self.used.num_tasks > self.num_processes // 2
+        return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
+
+    def _look(self) -> str | None:
         if time.monotonic() >= self.next_look:
             if scratch.full(self.home):
-                return "disk", 0.0
+                return "disk"
             self.next_look = time.monotonic() + DISK_POLL_S
-        used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
+        self.used = used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
         if used.num_tasks > self.num_processes or (self.group is not None and pidscgroup.refused(self.group)):
-            return "processes", 0.0
-        if used.memory_bytes > self.memory_bytes:
-            return "memory", 0.0
-        if used.memory_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
-            return "memory", 0.0
-        close = used.memory_bytes > self.memory_bytes // 2 or used.num_tasks > self.num_processes // 2
-        return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
+            return "processes"
+        return "memory" if used.memory_bytes > self.memory_bytes else None
 
     def _obey(self) -> str | None:
         try:
@@ -209,10 +219,8 @@ class _Watch:
 
 
 def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+    names = [name for name in dir(signal) if name.startswith("SIG") and "_" not in name and getattr(signal, name) == number]
+    return names[0] if names else str(number)
 
 
 def _oom_kills() -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from array import array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def pull(end: socket.socket, frames: Frames, descriptors: list[int], most: int =
 
     False when the other end is closed.
     """
+    from array import array  # a warden, who is sent none, does without what it imports
+
     # Not socket.recv_fds: it ignores its flags.
     space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
     data, control, _, _ = end.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)

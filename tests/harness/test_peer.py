@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -51,6 +52,18 @@ def test_outputs_are_read_from_its_memory():
         peer.leave()
         assert torch.equal(timed, torch.full(SHAPE, 6.0))
         assert 0 < shot.inner_ms < 1000 and shot.gap_ms >= 0
+
+
+def test_it_stands_still_after_a_call_that_is_not_timed():
+    with runner(HONEST) as (peer, _):
+        for _ in range(2):
+            answer = peer.call(1)
+            limit = time.monotonic() + 5
+            while not memory.stopped(peer.pid) and time.monotonic() < limit:
+                time.sleep(0.001)
+            assert memory.stopped(peer.pid)
+            (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
+            assert torch.equal(output, torch.full(SHAPE, 2.0))
 
 
 def test_a_changed_input_is_seen():

@@ -79,6 +79,17 @@ def memory(channel):
         hoard.append(bytearray(b"x" * (16 << 20)))
 
 
+def memory_after_a_rest(channel):
+    time.sleep(0.4)  # some looks of the warden at one who has not run
+    memory(channel)
+
+
+def memory_of_an_orphan_alone(channel):
+    hoard = "import time\ntime.sleep(0.5)\na = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"
+    subprocess.Popen([sys.executable, "-ISc", hoard], start_new_session=True)
+    channel.receive()  # itself it does not run any more
+
+
 def memory_of_a_grandchild(channel):
     subprocess.run([sys.executable, "-c", "a = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"])
     channel.send({"survived": True})

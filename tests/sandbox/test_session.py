@@ -120,6 +120,8 @@ def test_given_working_folder_stays(tmp_path):
         ("system_exit", "exit 7", ""),
         ("raises", "exit 1", "KeyboardInterrupt: not an Exception"),
         ("memory", "memory", ""),
+        ("memory_after_a_rest", "memory", ""),
+        ("memory_of_an_orphan_alone", "memory", ""),
         ("memory_of_a_grandchild", "memory", ""),
         ("fork_bomb", "processes", ""),
         ("threads", "processes", ""),
