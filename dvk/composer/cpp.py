@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.composer import cpp_window
 from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
@@ -53,6 +54,8 @@ __all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
+    if kernel.family == "window":
+        return cpp_window.schedules(kernel)[0]
     few_rows = kernel.family == "row" and kernel.num_rows < 4
     return {
         "parallel": "inner" if few_rows else "rows",
@@ -63,6 +66,8 @@ def default_schedule(kernel: Kernel) -> dict[str, Any]:
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
+    if kernel.family == "window":
+        return cpp_window.schedules(kernel)
     first = default_schedule(kernel)
     options = [first]
     chunks = (

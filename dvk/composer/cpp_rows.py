@@ -67,6 +67,20 @@ def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) ->
     writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
 
 
+def constant_reduce(writer: Writer, r: Instr, chunk: int) -> None:
+    """A reduction of a value that is the same in the whole row."""
+    value, kind, length = writer.arg(r.args[0], r.type), REGISTER[r.type], writer.k.row_length
+    times = f" * ({kind}){length}" if r.op == "reduce_sum" else ""
+    if writer.arrays:
+        writer.put(f"{kind} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
+    else:
+        writer.put(f"{kind} v{r.id} = {value}{times};")
+    if r.op == "reduce_prod":
+        cell = f"v{r.id}[l]" if writer.arrays else f"v{r.id}"
+        each = "for (long l = 0; l < len; ++l) " if writer.arrays else ""
+        writer.put(f"for (long n = 1; n < {length!r}; ++n) {each}{cell} *= {value};")
+
+
 def one_pass(writer: Writer, pair: Pair) -> None:
     """Both reductions of a pair."""
     source = pair.first.args[0]

@@ -48,6 +48,11 @@ class Group:
         """The value exists once a row, not once an element."""
         return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
 
+    @property
+    def is_windowed(self) -> bool:
+        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
+        return any(p.attrs.get("window") for p in self.members)
+
     def reads(self, prim: Prim, position: int) -> Index | None:
         return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
 
@@ -237,7 +242,8 @@ def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[P
         # The consumer broadcasts the value: computing it again for every element must be cheap and unshared.
         recompute = sum(p.kind == "pw" and p.op != "as" for p in first.members)
         shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
-        if first.reduced or recompute > MAX_INLINE_OPS or shared:
+        once = second.is_windowed and set(spare_right) <= second.reduced
+        if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):
             return None
     order = _expand(second.order, right)
     extra = [v for v in _expand(spare_left, left) if v not in order]

@@ -18,6 +18,7 @@ from dvk.composer.kernel import Kernel
 from dvk.composer.triton_forms import looped, persistent, pointwise, strided
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
+from dvk.composer.triton_window import window
 from dvk.composer.triton_write import Function
 
 __all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
@@ -79,5 +80,6 @@ def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function],
     cut = axes(kernel, schedule)
     if schedule["kind"] == "split":
         return split(kernel, schedule, cut)
-    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped}[schedule["kind"]]
+    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped,
+             "window": window}[schedule["kind"]]
     return [write(kernel, schedule, cut)], {}

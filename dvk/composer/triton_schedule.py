@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dvk.composer import triton_window
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import leaves_rest, pow2, power
@@ -45,6 +46,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     if kernel.family == "pointwise":
         found = _pointwise(kernel)
+    elif kernel.family == "window":
+        found = triton_window.schedules(kernel)
     elif kernel.family == "row":
         found = _row(kernel)
     else:
@@ -63,6 +66,11 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
+    if schedule["kind"] == "window":
+        place = Axis("r", tuple(v for v in kernel.reduced if v.size > 1))
+        if "block" in schedule:
+            return [_axis("x", rows, schedule["block"]), place]
+        return [_axis("y", rows[:-1], schedule["yblock"]), _axis("x", rows[-1:], schedule["xblock"]), place]
     if schedule["kind"] in ("flat", "stride"):
         return [_axis("x", rows, schedule["block"])]
     if schedule["kind"] == "tile":
