@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dvk.composer.affine import Var
 from dvk.composer.cpp_scalar import REGISTER
 from dvk.composer.kernel import Instr, Ref
+from dvk.composer.prims import FLOATS
 from dvk.composer.triton_online import Pair, SoftmaxPair
 
 if TYPE_CHECKING:
@@ -26,13 +27,20 @@ def identity(reduce: Instr) -> str:
     """What a reduction starts from."""
     if reduce.op in ("reduce_sum", "reduce_prod"):
         return "0" if reduce.op == "reduce_sum" else "1"
+    if reduce.type not in FLOATS:
+        return "-__LONG_MAX__ - 1" if reduce.op == "reduce_max" else "__LONG_MAX__"
     return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
+
+
+def may_be_nan(reduce: Instr) -> bool:
+    """A maximum or minimum that NaN has to win."""
+    return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS
 
 
 def clause(reduce: Instr) -> str:
     """The OpenMP clause of a reduction over lanes."""
     sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[reduce.op]
-    extra = f" reduction(|:nan{reduce.id})" if sign in ("max", "min") else ""
+    extra = f" reduction(|:nan{reduce.id})" if may_be_nan(reduce) else ""
     return f"reduction({sign}:v{reduce.id}){extra}"
 
 

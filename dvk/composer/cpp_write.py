@@ -13,7 +13,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_kept import plan_kept
-from dvk.composer.cpp_rows import clause, constant_reduce, identity, one_pass, open_loop, simd_loop
+from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
 from dvk.composer.cpp_window import inside, window_pass
 from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
@@ -235,7 +235,7 @@ class Writer:
             return
         for r in reduces:
             self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
-            if r.op in ("reduce_max", "reduce_min"):
+            if may_be_nan(r):
                 self.put(f"int nan{r.id} = 0;")
         depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
         for instr in needed:
@@ -248,7 +248,7 @@ class Writer:
         for _ in range(depth):
             self.close()
         for r in reduces:
-            if r.op in ("reduce_max", "reduce_min"):
+            if may_be_nan(r):
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
@@ -312,7 +312,8 @@ class Writer:
             if self.arrays:
                 self.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
             else:
-                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc}; nan{r.id} |= {value} != {value};")
+                nan = f" nan{r.id} |= {value} != {value};" if may_be_nan(r) else ""
+                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc};{nan}")
 
     # -------------------------------------------------------------- expressions
 

@@ -226,7 +226,7 @@ class PrimGraph:
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
-    from dvk.composer import activations, pointwise, powers, reductions, views, windows  # noqa: F401 - registers the rules
+    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, views, windows  # noqa: F401 - registers the rules
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     kept = pinned(graph)

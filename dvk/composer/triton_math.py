@@ -26,7 +26,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 _CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
           "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
           "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
-          "trunc": "dvk_trunc"}
+          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder"}
 _BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 HELPERS = {
@@ -131,6 +131,19 @@ def dvk_max_f64(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     lost = tl.max((x != x).to(tl.int32), axis, keep_dims=keep_dims) > 0
     return tl.where(lost, float("nan"), top)
 """,
+    "dvk_order": """\
+@triton.jit
+def dvk_order(x):
+    # As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
+    bits = tl.where(x == x, tl.where(x == 0.0, 0.0, x), float("nan")).to(tl.int32, bitcast=True)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+""",
+    "dvk_unorder": """\
+@triton.jit
+def dvk_unorder(order):
+    bits = order.to(tl.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+""",
     "dvk_product": """\
 @triton.jit
 def dvk_product(a, b):
@@ -203,7 +216,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         The expression and the type it has.
     """
     op, kind = instr.op, instr.compute
-    result = "bool" if op in _BOOL_RESULT else kind
+    result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
     if instr.call is not None:
         return instr.call.form.format(*args), result
     if op in _INFIX:
@@ -212,6 +225,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         return f"{helper(_CALLS[op], kind)}({args[0]})", result
     if op == "neg":
         return f"-{args[0]}", result
+    if op in ("high", "low"):
+        return f"{args[0]} >> 32" if op == "high" else f"{args[0]} & 0xFFFFFFFF", result
     if op == "reciprocal":
         return f"1.0 / {args[0]}", result
     if op == "sigmoid":

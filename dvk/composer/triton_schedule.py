@@ -172,7 +172,9 @@ def _live(kernel: Kernel) -> int:
     """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
     loads = [i for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i) and len(i.vars) > 0]
     full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
-    return max(len(full), 1) * (2 if any(i.type in ("float64", "int64") for i in full) else 1)
+    # A position beside each value makes it twice as wide.
+    wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)
+    return max(len(full), 1) * (2 if wide else 1)
 
 
 def _row(kernel: Kernel) -> list[dict[str, Any]]:
