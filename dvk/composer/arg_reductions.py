@@ -23,8 +23,8 @@ NARROW = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "
 WORD = 1 << 32
 
 
-def packed(low: Lowering, x: View, dim: int, smallest: bool) -> View:
-    """Value and position of every element along `dim` as one int64 each."""
+def ordered(low: Lowering, x: View, smallest: bool) -> View:
+    """Every value as the upper half of an int64 that orders as the value does, the other way round where `smallest`."""
     if x.dtype in FLOATS:
         value = low.settled(x)
         value = low.pw("neg", value, compute="float32") if smallest else value
@@ -32,8 +32,13 @@ def packed(low: Lowering, x: View, dim: int, smallest: bool) -> View:
     else:
         order = low.typed(x, "int64")
         order = low.pw("neg", order) if smallest else order
+    return low.pw("mul", order, WORD)
+
+
+def packed(low: Lowering, x: View, dim: int, smallest: bool) -> View:
+    """Value and position of every element along `dim` as one int64 each; the first position is the largest."""
     position = low.pw("iota", shape=x.shape, dim=dim, compute="int64")
-    return low.pw("add", low.pw("mul", order, WORD), low.pw("sub", WORD - 1, position))
+    return low.pw("add", ordered(low, x, smallest), low.pw("sub", WORD - 1, position))
 
 
 def position_of(low: Lowering, best: View) -> View:

@@ -155,7 +155,7 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
 
 def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:
     """The schedule recipes a kernel's schedule amounts to, by the names skills use."""
-    if kernel.family in ("pointwise", "window"):
+    if kernel.family in ("pointwise", "window", "scan", "scan_column"):
         return {"vectorize"}
     if backend == "cpp":
         return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dvk.composer import cpp_window
+from dvk.composer import cpp_scan, cpp_window
 from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
@@ -49,13 +49,16 @@ LOAD = (
 )
 """Lines that compile and load its source."""
 
+OWN = {"window": cpp_window.schedules, "scan": cpp_scan.schedules, "scan_column": cpp_scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
 __all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", "schedules"]
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
-    if kernel.family == "window":
-        return cpp_window.schedules(kernel)[0]
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)[0]
     few_rows = kernel.family == "row" and kernel.num_rows < 4
     return {
         "parallel": "inner" if few_rows else "rows",
@@ -66,8 +69,8 @@ def default_schedule(kernel: Kernel) -> dict[str, Any]:
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
-    if kernel.family == "window":
-        return cpp_window.schedules(kernel)
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)
     first = default_schedule(kernel)
     options = [first]
     chunks = (

@@ -15,6 +15,7 @@ from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
+from dvk.composer.cpp_scan import scan_kernel
 from dvk.composer.cpp_window import inside, window_pass
 from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
 from dvk.composer.triton_online import online_pair
@@ -65,7 +66,9 @@ class Writer:
 
     def function(self) -> str:
         self.signature()
-        if self.rows:
+        if self.k.family in ("scan", "scan_column"):
+            scan_kernel(self)
+        elif self.rows:
             self._row_kernel()
         elif self.schedule.get("form") == "flat":
             self._flat_kernel()

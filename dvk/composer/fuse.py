@@ -77,7 +77,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
             if isinstance(operand, View):
                 users[operand.base].append(prim)
     outputs = output_bases(graph)
-    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce")}
+    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce", "scan")}
     position = {p: i for i, p in enumerate(prims)}
     changed = True
     while changed:
@@ -167,7 +167,8 @@ def _single(prim: Prim) -> Group:
         reduced = frozenset(order[d] for d in dims if order[d].size > 1)
         return Group([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
     order = [Var(s) for s in prim.shape]
-    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, frozenset(), [v for v in order if v.size > 1])
+    along = frozenset({order[prim.attrs["dim"]]} if prim.kind == "scan" else ())
+    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
 
 
 def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], users: dict[Prim, list[Prim]]) -> bool:
@@ -193,6 +194,8 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     """The group of both, or None when one index a value cannot be had."""
     edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
              if isinstance(o, View) and o.base in first.index]
+    if not _scan_together(first, second):
+        return None
     consumer, at = edges[0]
     produced = consumer.operands[at]
     assert isinstance(produced, View)
@@ -212,6 +215,13 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     members = sorted([*first.members, *second.members], key=position.__getitem__)
     group = Group(members, index, inner, reduced, order)
     return group if _consistent(group, users, outputs) else None
+
+
+def _scan_together(first: Group, second: Group) -> bool:
+    """Scans share a kernel with each other where they walk the same way, and with no reductions."""
+    scans = [p for p in (*first.members, *second.members) if p.kind == "scan"]
+    mixed = scans and any(p.kind == "reduce" for p in (*first.members, *second.members))
+    return not mixed and len({p.attrs["backward"] for p in scans}) < 2
 
 
 def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
@@ -291,6 +301,7 @@ def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group 
 
 def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]) -> bool:
     """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
+    places: list[Var] = []
     for prim in group.members:
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View):
@@ -301,6 +312,10 @@ def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim])
             return False
         if prim.kind == "reduce" and any(part.vars & group.reduced for part in group.index[prim]):
             return False
+        if prim.kind == "scan":
+            place = radix(group.index[prim][prim.attrs["dim"]])
+            if place is None or frozenset(place) != group.reduced or (places := places or place) != place:
+                return False
         if prim in outputs or any(u not in group.index for u in users[prim]):
             covered = frozenset().union(*(part.vars for part in group.index[prim]))
             wanted = frozenset(group.order) - (group.reduced if group.is_row_level(prim) else frozenset())

@@ -71,6 +71,8 @@ class Instr:
     bounds: tuple[Bound, ...] = ()
     """For a load or a `bounded` value, where it is read at all; elsewhere it is `fill`."""
     fill: bool | int | float = 0
+    backward: bool = False
+    """For a scan, from the row's end to its start."""
     prim: Prim | None = field(default=None, compare=False, repr=False)
     """The primitive whose value it is."""
     view: View | None = field(default=None, compare=False, repr=False)
@@ -110,7 +112,8 @@ class Kernel:
     instrs: tuple[Instr, ...]
     stores: tuple[Store, ...]
     family: str = field(default="pointwise")
-    """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one) or `window` (many short ones that may overlap)."""
+    """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one), `window` (many short
+    ones that may overlap), `scan` or `scan_column` (a scan along or across memory)."""
     summary: str = ""
     """One line for people: the operators inside."""
 
@@ -154,6 +157,8 @@ def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple
     instrs = [_rewrite(i, mapping) for i in builder.instrs]
     stores = [Store(s.value, s.buffer, s.offset.substitute(mapping)) for s in stores]
     family = "window" if is_window(group, instrs, stores, reduced) else _family(reduced, instrs)
+    if any(i.op.startswith("scan_") for i in instrs):
+        family = "scan" if family == "row" else "scan_column"
     summary = " → ".join(dict.fromkeys(p.op for p in group.members if p.op not in ("as", "iota")))
     return Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
 
@@ -230,6 +235,10 @@ class _Builder:
             # An operand constant along the row is summed as often as the row is long.
             kind = register_type(prim.dtype)
             self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1, prim=prim)
+        elif prim.kind == "scan":
+            kind = register_type(prim.dtype)
+            self.value[prim] = self._emit(f"scan_{prim.op}", args, kind, kind, vars_ | self.group.reduced, stage, prim=prim,
+                                          backward=prim.attrs["backward"])
         elif prim.op == "iota":
             offset = self.group.index[prim][prim.attrs["dim"]]
             self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim)
@@ -259,7 +268,10 @@ def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
     ordered: list[list[Var]] = []
     for keep in (False, True):
         variables = [v for v in group.order if (v in group.reduced) is keep]
-        guide = next((o for o in sorted(memory, key=lambda o: -len(o.vars)) if all(v in o.vars for v in variables)), None)
+        scan = next((p for p in group.members if keep and p.kind == "scan"), None)
+        # A scan walks its dimension in order, wherever that lies in memory.
+        walks = sorted(memory, key=lambda o: -len(o.vars)) if scan is None else [group.index[scan][scan.attrs["dim"]]]
+        guide = next((o for o in walks if all(v in o.vars for v in variables)), None)
         if guide is not None:
             variables.sort(key=lambda v: -abs(guide.coef(v)))
         merged: list[Var] = []

@@ -87,8 +87,20 @@ class Lowering:
         self.order.append(prim)
         return View(prim)
 
+    def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
+        """What a reduction (`sum`, `prod`, `max`) would be up to each element along `dim`, or from there on where `backward`."""
+        operand = self.pushed(operand)
+        _check(operand.shape, operand.dtype, [operand])
+        if operand.shape[dim] == 1:
+            return self.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+        prim = Prim("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
+        self.order.append(prim)
+        return View(prim)
+
     def pushed(self, view: View) -> View:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+        if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
+            return self._turned(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
         if view.base in self.kept_whole:
@@ -107,6 +119,17 @@ class Lowering:
                 attrs["steps"] = (*attrs["steps"], *view.steps)
             self._pieces[view] = self.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
                                          compute=view.base.attrs["compute"], **attrs)
+        return self._pieces[view]
+
+    def _turned(self, view: View) -> View:
+        """A flipped scan, as the scan of the flipped operand from the other end."""
+        if view not in self._pieces:
+            (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
+            assert isinstance(operand, View)
+            for step in view.steps:
+                operand = operand.then("flip", step.args, step.after)
+                backward ^= dim in step.args
+            self._pieces[view] = self.scan(view.base.op, operand, dim, backward)
         return self._pieces[view]
 
     def settled(self, value: Operand) -> Operand:
@@ -169,8 +192,8 @@ class Lowering:
         return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-PIECES = ("slice", "select", "pad", "windows")
-"""Views that may leave out, add or repeat elements."""
+PIECES = ("slice", "select", "pad", "windows", "flip")
+"""Views that may leave out, add, repeat or turn around elements."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 
@@ -226,7 +249,7 @@ class PrimGraph:
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
-    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, views, windows  # noqa: F401 - registers the rules
+    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, views, windows  # noqa: F401 - registers the rules
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     kept = pinned(graph)

@@ -1,8 +1,8 @@
 """The primitive graph: what operators become before they are fused.
 
-Four kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
-operation on broadcast operands, a `reduce` over some dimensions, and an `extern` call that stays
-PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
+Five kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
+operation on broadcast operands, a `reduce` over some dimensions, a `scan` along one, and an `extern` call
+that stays PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
 so a transpose or a reshape costs nothing inside a kernel.
 """
 
@@ -46,6 +46,9 @@ class ViewStep:
         if self.method == "select":
             dim, at = self.args
             return (*index[:dim], Affine((), at), *index[dim:])
+        if self.method == "flip":
+            return tuple(part.scale(-1).shift(size - 1) if dim in self.args else part
+                         for dim, (part, size) in enumerate(zip(index, self.before, strict=True)))
         if self.method == "pad":
             return tuple(part.shift(-ahead) for part, ahead in zip(index, self.args, strict=True))
         if self.method == "windows":
@@ -122,6 +125,8 @@ class View:
     def then(self, method: str, args: tuple[Any, ...], after: tuple[int, ...]) -> View:
         if method in ("reshape", "expand") and after == self.shape:
             return self
+        if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
+            return View(self.base, self.steps[:-1])
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
     def back(self, index: Index) -> Index | None:

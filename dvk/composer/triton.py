@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer import triton_math
+from dvk.composer import triton_math, triton_scan
 from dvk.composer.kernel import Kernel
 from dvk.composer.triton_forms import looped, persistent, pointwise, strided
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
@@ -78,6 +78,8 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     cut = axes(kernel, schedule)
+    if schedule["kind"] in triton_scan.KINDS:
+        return triton_scan.functions(kernel, schedule, cut)
     if schedule["kind"] == "split":
         return split(kernel, schedule, cut)
     write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped,

@@ -131,6 +131,16 @@ def dvk_max_f64(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     lost = tl.max((x != x).to(tl.int32), axis, keep_dims=keep_dims) > 0
     return tl.where(lost, float("nan"), top)
 """,
+    "dvk_larger": """\
+@triton.jit
+def dvk_larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "dvk_larger_int": """\
+@triton.jit
+def dvk_larger_int(a, b):
+    return tl.maximum(a, b)
+""",
     "dvk_order": """\
 @triton.jit
 def dvk_order(x):
@@ -159,6 +169,11 @@ def helper(name: str, type_: str) -> str:
     return name + "_f64" if type_ == "float64" and name in _DOUBLE else name
 
 
+def scan_joiner(scan: Instr) -> str:
+    """The helper function that joins two values of a running maximum."""
+    return "dvk_larger" if scan.type in FLOAT else "dvk_larger_int"
+
+
 def helpers_of(kernel: Kernel) -> set[str]:
     """Names of the helper functions a kernel calls."""
     found: set[str] = set()
@@ -168,8 +183,10 @@ def helpers_of(kernel: Kernel) -> set[str]:
             found.add(helper(name, instr.compute))
         elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
             found.add(helper("dvk_max", instr.type))
-        elif instr.op == "reduce_prod":
+        elif instr.op in ("reduce_prod", "scan_prod"):
             found.add("dvk_product")
+        elif instr.op == "scan_max":
+            found |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
     return found | {need for name in found for need in NEEDS.get(name, ())}
 
 

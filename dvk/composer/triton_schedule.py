@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dvk.composer import triton_window
+from dvk.composer import triton_scan, triton_window
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import leaves_rest, pow2, power
@@ -37,6 +37,10 @@ COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"
 """Scalar functions of ten and more instructions."""
 
 
+OWN = {"window": triton_window.schedules, "scan": triton_scan.schedules, "scan_column": triton_scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
+
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
     return schedules(kernel)[0]
@@ -46,8 +50,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     if kernel.family == "pointwise":
         found = _pointwise(kernel)
-    elif kernel.family == "window":
-        found = triton_window.schedules(kernel)
+    elif kernel.family in OWN:
+        found = OWN[kernel.family](kernel)
     elif kernel.family == "row":
         found = _row(kernel)
     else:
@@ -66,6 +70,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
+    if schedule["kind"] in triton_scan.KINDS:
+        return triton_scan.axes(kernel, schedule)
     if schedule["kind"] == "window":
         place = Axis("r", tuple(v for v in kernel.reduced if v.size > 1))
         if "block" in schedule:
