@@ -9,7 +9,6 @@ Not covered: 64-bit values, for which no room is left.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dvk.composer.lowering import Lowering, own_rule
@@ -35,8 +34,8 @@ def ordered(low: Lowering, x: View, smallest: bool) -> View:
     return low.pw("mul", order, WORD)
 
 
-def packed(low: Lowering, x: View, dim: int, smallest: bool) -> View:
-    """Value and position of every element along `dim` as one int64 each; the first position is the largest."""
+def packed(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
+    """Value and position along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
     position = low.pw("iota", shape=x.shape, dim=dim, compute="int64")
     return low.pw("add", ordered(low, x, smallest), low.pw("sub", WORD - 1, position))
 
@@ -61,10 +60,8 @@ def _arg(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if x.dtype not in NARROW or not x.shape:
         return None
-    if dim is None:
-        flat = (math.prod(x.shape),)
-        x, dim = x.then("reshape", flat, flat), 0
-    best = low.reduce("max", packed(low, x, dim % len(x.shape), "argmin" in node.op), (dim,), False, own=True)
+    dim = None if dim is None else dim % len(x.shape)
+    best = low.reduce("max", packed(low, x, dim, "argmin" in node.op), () if dim is None else (dim,), False, own=True)
     shape = tuple(node.shape or ())
     return finish(low, node, position_of(low, best).then("reshape", shape, shape))
 

@@ -181,7 +181,8 @@ def _pieces(writer: Writer) -> None:
     _row_values(writer)
     for scan in scans:
         writer.put(f"{_wide(scan)} s{scan.id}[{PIECES}];")
-    bounds = f"const long pl = p * {chunk} < {lane.size!r} ? p * {chunk} : {lane.size!r}, ph = pl + {chunk} < {lane.size!r} ? pl + {chunk} : {lane.size!r};"
+    end = repr(lane.size)
+    bounds = f"const long pl = p * {chunk} < {end} ? p * {chunk} : {end}, ph = pl + {chunk} < {end} ? pl + {chunk} : {end};"
     writer.parallel_for("p", PIECES)
     writer.put(bounds)
     _start(writer, scans)

@@ -240,7 +240,8 @@ class _Builder:
             self.value[prim] = self._emit(f"scan_{prim.op}", args, kind, kind, vars_ | self.group.reduced, stage, prim=prim,
                                           backward=prim.attrs["backward"])
         elif prim.op == "iota":
-            offset = self.group.index[prim][prim.attrs["dim"]]
+            index = self.group.index[prim]
+            offset = linearize(index, contiguous_strides(prim.shape)) if prim.attrs["dim"] is None else index[prim.attrs["dim"]]
             self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim)
         else:
             compute = prim.attrs["compute"]

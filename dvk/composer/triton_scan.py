@@ -42,7 +42,8 @@ def _along(kernel: Kernel) -> list[dict[str, Any]]:
             x *= 2
         warps = min(max(x * whole // 512, 1), 8)
         found = [{"kind": "scan", "xblock": x, "warps": w} for w in dict.fromkeys((warps, min(2 * warps, 16), max(warps // 2, 1)))]
-    loops = [{"kind": "scan_loop", "xblock": 1, "rblock": r, "warps": w} for r, w in ((2048, 4), (4096, 8), (1024, 4), (8192, 16)) if r < length]
+    shapes = ((2048, 4), (4096, 8), (1024, 4), (8192, 16))
+    loops = [{"kind": "scan_loop", "xblock": 1, "rblock": r, "warps": w} for r, w in shapes if r < length]
     if rows < NUM_SMS and length >= 4096 and _may_split(kernel):
         splits = []
         for share, r, warps in ((2, 2048, 4), (4, 1024, 4), (1, 4096, 8)):

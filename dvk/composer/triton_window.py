@@ -30,8 +30,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     total = kernel.num_rows
     unroll = kernel.row_length <= MAX_UNROLLED
     block = min(max(power(total // (8 * NUM_SMS)), 64), 256)
-    found = [_flat(b, warps, unroll) for b, warps in ((block, max(block // 64, 1)), (2 * block, max(block // 32, 1)), (block, max(block // 32, 1)),
-                                                      (max(block // 2, 32), max(block // 128, 1)))]
+    shapes = ((block, block // 64), (2 * block, block // 32), (block, block // 32), (max(block // 2, 32), block // 128))
+    found = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
     if unroll:
         found.insert(2, _flat(block, max(block // 64, 1), False))
     lane = next((v.size for v in reversed(kernel.rows) if v.size > 1), 1)

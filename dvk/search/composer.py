@@ -56,8 +56,11 @@ class Planner:
     def structures(self) -> list[tuple[Plan, str]]:
         """The plain fusion first, then each recipe that has to prove itself."""
         always = tuple(r for r in self.order if r not in MEASURED)
+        own = tuple(r for r in self.order if r in OWN_FAMILIES)
+        if own and not fuse(self.problem.task, self.captured, always).ordered:
+            always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
         plans = [(Plan(always), "fused" if always else "as it is")]
-        plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED]
+        plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in always]
         return plans
 
 

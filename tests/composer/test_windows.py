@@ -118,7 +118,10 @@ def around(before: nn.Module, pool: nn.Module) -> Program:
     return Program(block, x, recipes=tuple(r for r in recipes if r != "channels_last"))
 
 
-@pytest.mark.parametrize("pool", [nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(4), nn.AdaptiveAvgPool2d(1), nn.LPPool2d(2, 2)])
+POOLS = (nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(4), nn.AdaptiveAvgPool2d(1), nn.LPPool2d(2, 2))
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=str)
 def test_work_before_and_after_a_pool_is_one_kernel_with_it(pool: nn.Module) -> None:
     program = around(nn.ReLU(), pool)
     assert program.externs == ["aten.conv2d.default"] and len(program.kernels) == 1
