@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import Var
 from dvk.composer.cpp_scalar import REGISTER
+from dvk.composer.cpp_window import larger
 from dvk.composer.kernel import Instr, Kernel, Ref
 from dvk.composer.prims import FLOATS
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 """Elements of a row that are made, scanned and used while they are in the L1 cache."""
+RUNS = 8
+"""Runs of a block that are scanned side by side."""
 PIECES = 64
 """Pieces that a long row is cut into."""
 LONG = 1 << 15
@@ -30,7 +33,7 @@ LONG = 1 << 15
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     if kernel.family == "scan_column":
-        return [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (256, 1024, 64) for width in (512, 256)]
+        return [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (1024, 256, 64) for width in (512, 256)]
     found: list[dict[str, Any]] = [{"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)]
     found.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
     if kernel.num_rows < 16 and _splits(kernel):
@@ -110,8 +113,7 @@ def _join(scan: Instr, total: str, value: str) -> str:
     """Text that takes one more value into a running one."""
     if scan.op in ("scan_sum", "scan_prod"):
         return f"{total} {'+' if scan.op == 'scan_sum' else '*'}= {value};"
-    nan = f" || {value} != {value}" if scan.type in FLOATS else ""
-    return f"{total} = {value} > {total}{nan} ? {value} : {total};"
+    return larger(total, value, scan.type)
 
 
 def _values(writer: Writer, ids: set[int], buffered: set[int]) -> None:
@@ -147,9 +149,7 @@ def _walk(writer: Writer, start: str = "0", stop: str = "") -> None:
         _values(writer, _needs(k, _operand(scan)), done)
         writer.put(f"b{scan.id}[l] = {writer.arg(scan.args[0], scan.type)};")
         writer.close()
-        writer.open("for (long l = len - 1; l >= 0; --l)" if backward else "for (long l = 0; l < len; ++l)")
-        writer.put(f"{_join(scan, f'c{scan.id}', f'b{scan.id}[l]')} b{scan.id}[l] = c{scan.id};")
-        writer.close()
+        _run(writer, scan, block)
         done.add(scan.id)
     stores = [s for s in k.stores if not k.is_row_store(s)]
     _lanes(writer, lane)
@@ -162,6 +162,32 @@ def _walk(writer: Writer, start: str = "0", stop: str = "") -> None:
     for s in k.stores:
         if k.is_row_store(s) and not start.startswith("p"):
             writer.store(s)
+
+
+def _run(writer: Writer, scan: Instr, block: int) -> None:
+    """Scan the operands of a block: a whole one as several runs side by side, for each step of one waits for the last."""
+    kind, part, name = _wide(scan), block // RUNS, scan.id
+    turn = "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
+    writer.open(f"if (len == {block})")
+    writer.put(f"{kind} d[{block}], e[{RUNS}];")
+    writer.put(f"for (int j = 0; j < {RUNS}; ++j) e[j] = {_identity(scan)};")
+    writer.open(turn % part)
+    writer.put(f"#pragma GCC unroll {RUNS}")
+    writer.put(f"for (int j = 0; j < {RUNS}; ++j) {{ {_join(scan, 'e[j]', f'b{name}[j * {part} + l]')} d[j * {part} + l] = e[j]; }}")
+    writer.close()
+    writer.open(f"for (int n = 0; n < {RUNS}; ++n)")
+    writer.put(f"const int j = {f'{RUNS - 1} - n' if scan.backward else 'n'};")
+    writer.put("#pragma omp simd")
+    writer.put(f"for (long l = j * {part}; l < (j + 1) * {part}; ++l) "
+               f"{{ {kind} y = c{name}; {_join(scan, 'y', 'd[l]')} b{name}[l] = y; }}")
+    writer.put(_join(scan, f"c{name}", "e[j]"))
+    writer.close()
+    writer.close()
+    writer.open("else")
+    writer.open(turn % "len")
+    writer.put(f"{_join(scan, f'c{name}', f'b{name}[l]')} b{name}[l] = c{name};")
+    writer.close()
+    writer.close()
 
 
 def _lanes(writer: Writer, lane: Var) -> None:

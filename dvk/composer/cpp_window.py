@@ -11,7 +11,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import Affine, Var
+from dvk.composer.cpp_scalar import REGISTER
 from dvk.composer.kernel import Bound, Instr, Ref
+from dvk.composer.prims import FLOATS
 
 if TYPE_CHECKING:
     from dvk.composer.cpp_write import Writer
@@ -25,6 +27,13 @@ def inside(offset: str, bound: Bound) -> str:
     part, count = bound
     lo, hi = part.span()
     return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
+
+
+def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
+    """A statement that takes one more value into a maximum, NaN for good; two plain choices, which GCC vectorises behind a relu, too."""
+    if kind not in FLOATS:
+        return f"{total} = {value} {sign} {total} ? {value} : {total};"
+    return f"{{ const {REGISTER[kind]} m = {value} {sign} {total} ? {value} : {total}; {total} = {value} != {value} ? {value} : m; }}"
 
 
 def identity(reduce: Instr) -> float:
@@ -122,6 +131,7 @@ def _open_lane(writer: Writer, start: str, stop: str) -> None:
 def schedules(kernel: Any) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     found = [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (256, 1024) for width in (512, 256)]
-    if kernel.row_length <= MAX_UNROLLED:
+    if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
+        # With comparisons at every place it would not be one vector loop.
         found[1:1] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
-    return found
+    return [*found, {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]

@@ -16,7 +16,7 @@ from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
 from dvk.composer.cpp_scan import scan_kernel
-from dvk.composer.cpp_window import inside, window_pass
+from dvk.composer.cpp_window import inside, larger, window_pass
 from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
 from dvk.composer.triton_online import online_pair
 
@@ -312,7 +312,9 @@ class Writer:
             self.put(f"{acc} *= {value};")
         else:
             sign = ">" if r.op == "reduce_max" else "<"
-            if self.arrays:
+            if self.k.family == "window":
+                self.put(larger(acc, value, r.type, sign))
+            elif self.arrays:
                 self.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
             else:
                 nan = f" nan{r.id} |= {value} != {value};" if may_be_nan(r) else ""

@@ -139,17 +139,19 @@ def check_fused(program: Program) -> None:
     assert differences(program.run(), program.eager()) == []
 
 
-def test_every_schedule_of_a_window_agrees_with_torch() -> None:
+@pytest.mark.parametrize("padding", [0, 1])
+def test_every_schedule_of_a_window_agrees_with_torch(padding: int) -> None:
     def forward(x: torch.Tensor) -> Any:
-        return F.max_pool2d(torch.relu(x + 1), 3, 2, 1) * 2 + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)
+        return F.max_pool2d(torch.relu(x + 1), 3, 2, padding) * 2 + F.avg_pool2d(x, 3, 2, padding, count_include_pad=False)
 
     x = torch.randn(2, 3, 9, 600)
     (kernel,) = Program(forward, x).kernels
     assert kernel.family == "window"
     made: Made = []
-    for option in [*cpp.schedules(kernel), {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]:
+    for option in cpp.schedules(kernel):
         made.append((f"{option}", Program(forward, x, choose=lambda k, option=option: option)))
-    assert {"unrolled" in p.schedules[k.name] for _, p in made for k in p.kernels} == {True, False}
+    assert any("walk" in p.schedules[k.name] for _, p in made for k in p.kernels)
+    assert any("unrolled" in p.schedules[k.name] for _, p in made for k in p.kernels) is (padding == 0)
     check(made)
 
 
