@@ -1,6 +1,6 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
-`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`), `prelude` what
+`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`; windows `cpp_window`, scans `cpp_scan`), `prelude` what
 the functions need (`cpp_scalar`), FLAGS how they are compiled.
 
 Not covered: matrix products, scatter, types wider than 8 bytes.

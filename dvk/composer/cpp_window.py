@@ -133,5 +133,7 @@ def schedules(kernel: Any) -> list[dict[str, Any]]:
     found = [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (256, 1024) for width in (512, 256)]
     if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
         # With comparisons at every place it would not be one vector loop.
-        found[1:1] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
+        # A window of a few places is over before results that are kept in memory pay.
+        at = 0 if kernel.row_length <= 4 else 1
+        found[at:at] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
     return [*found, {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]

@@ -3,7 +3,8 @@
 Every value of a kernel has exactly one index over the kernel's loop variables. Two groups merge when
 the index at which the consumer reads the producer can be made equal to the one at which the producer
 computes it; loop variables are split where a reshape needs it. All reductions of a kernel run over
-the same variables, so a kernel is rows of reduction loops with pointwise work between them.
+the same variables, so a kernel is rows of reduction loops with pointwise work between them. Scans are in kernels without
+reductions, and all of a kernel walk the same variables the same way.
 
 Horizontal fusion (two kernels that merely share an input) is not done here.
 """

@@ -2,7 +2,8 @@
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover.
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
+makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations

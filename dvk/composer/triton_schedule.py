@@ -7,6 +7,7 @@ Kinds and their keys (all sizes in elements, powers of two):
   persistent  `xblock` rows a program, each whole in registers
   looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
   split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
+  window      see `triton_window`; scan, scan_loop, scan_walk, scan_split: see `triton_scan`
 Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `triton_online`),
 `online: "moments"` on persistent and looped a variance from shifted sums (see `triton_moments`). Numbers are for a
 GPU of about 132 SMs; measurement decides.
