@@ -55,7 +55,7 @@ def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
 def fuse_graph(graph: Graph, names: tuple[str, ...], device: str) -> Composition:
     """As `fuse`, of a graph alone."""
     graph = recipes.rewrite(graph, names, device)
-    prims = lower(graph, recipes.allowed(graph, names))
+    prims = lower(graph, recipes.allowed(graph, names), names.__contains__)
     part = partition(prims, partial(_may_merge, names))
     strides = host.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
@@ -66,9 +66,16 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str) -> Composition
 
 
 def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim) -> bool:
+    if is_own(first) or is_own(second):
+        return True
     if first.reduced or second.reduced:
         return "fuse_rowwise" in names
     return "fuse_pointwise" in names or "fuse_epilogue" in names
+
+
+def is_own(group: Group) -> bool:
+    """The group has work of a family that a recipe of its own allowed."""
+    return any(p.attrs.get("own") or p.op == "bounded" for p in group.members)
 
 
 def renderer(backend: Backend) -> Any:
@@ -148,7 +155,7 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
 
 def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:
     """The schedule recipes a kernel's schedule amounts to, by the names skills use."""
-    if kernel.family == "pointwise":
+    if kernel.family in ("pointwise", "window", "scan", "scan_column"):
         return {"vectorize"}
     if backend == "cpp":
         return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}

@@ -1,6 +1,6 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
-`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`), `prelude` what
+`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`; windows `cpp_window`, scans `cpp_scan`), `prelude` what
 the functions need (`cpp_scalar`), FLAGS how they are compiled.
 
 Not covered: matrix products, scatter, types wider than 8 bytes.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.composer import cpp_scan, cpp_window
 from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
@@ -48,11 +49,16 @@ LOAD = (
 )
 """Lines that compile and load its source."""
 
+OWN = {"window": cpp_window.schedules, "scan": cpp_scan.schedules, "scan_column": cpp_scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
 __all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", "schedules"]
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)[0]
     few_rows = kernel.family == "row" and kernel.num_rows < 4
     return {
         "parallel": "inner" if few_rows else "rows",
@@ -63,6 +69,8 @@ def default_schedule(kernel: Kernel) -> dict[str, Any]:
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)
     first = default_schedule(kernel)
     options = [first]
     chunks = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dvk.composer.affine import Var
 from dvk.composer.cpp_scalar import REGISTER
 from dvk.composer.kernel import Instr, Ref
+from dvk.composer.prims import FLOATS
 from dvk.composer.triton_online import Pair, SoftmaxPair
 
 if TYPE_CHECKING:
@@ -26,13 +27,20 @@ def identity(reduce: Instr) -> str:
     """What a reduction starts from."""
     if reduce.op in ("reduce_sum", "reduce_prod"):
         return "0" if reduce.op == "reduce_sum" else "1"
+    if reduce.type not in FLOATS:
+        return "-__LONG_MAX__ - 1" if reduce.op == "reduce_max" else "__LONG_MAX__"
     return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
+
+
+def may_be_nan(reduce: Instr) -> bool:
+    """A maximum or minimum that NaN has to win."""
+    return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS
 
 
 def clause(reduce: Instr) -> str:
     """The OpenMP clause of a reduction over lanes."""
     sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[reduce.op]
-    extra = f" reduction(|:nan{reduce.id})" if sign in ("max", "min") else ""
+    extra = f" reduction(|:nan{reduce.id})" if may_be_nan(reduce) else ""
     return f"reduction({sign}:v{reduce.id}){extra}"
 
 
@@ -65,6 +73,20 @@ def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) ->
     name = writer.names[lane]
     writer.put(f"#pragma omp simd {clauses}".rstrip())
     writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
+
+
+def constant_reduce(writer: Writer, r: Instr, chunk: int) -> None:
+    """A reduction of a value that is the same in the whole row."""
+    value, kind, length = writer.arg(r.args[0], r.type), REGISTER[r.type], writer.k.row_length
+    times = f" * ({kind}){length}" if r.op == "reduce_sum" else ""
+    if writer.arrays:
+        writer.put(f"{kind} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
+    else:
+        writer.put(f"{kind} v{r.id} = {value}{times};")
+    if r.op == "reduce_prod":
+        cell = f"v{r.id}[l]" if writer.arrays else f"v{r.id}"
+        each = "for (long l = 0; l < len; ++l) " if writer.arrays else ""
+        writer.put(f"for (long n = 1; n < {length!r}; ++n) {each}{cell} *= {value};")
 
 
 def one_pass(writer: Writer, pair: Pair) -> None:

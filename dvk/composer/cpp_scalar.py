@@ -40,6 +40,17 @@ VMATH double exp2(double); VMATH double log2(double);
 static inline float dvk_expf(float x) { float r = expf(x < -86.0f ? -86.0f : x); return r < 4.48e-38f ? 0.0f : r; }
 static inline double dvk_exp(double x) { double r = exp(x < -700.0 ? -700.0 : x); return r < 9.9e-305 ? 0.0 : r; }
 """
+ORDER = """\
+// As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
+static inline long dvk_order(float x) {
+  int i; float y = x != x ? __builtin_nanf("") : x == 0.0f ? 0.0f : x; __builtin_memcpy(&i, &y, 4);
+  return i ^ ((i >> 31) & 0x7fffffff);
+}
+static inline float dvk_unorder(long order) {
+  int i = (int)order; i ^= (i >> 31) & 0x7fffffff; float x; __builtin_memcpy(&x, &i, 4);
+  return x;
+}
+"""
 BF16 = """\
 static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
 static inline unsigned short f2bf(float f) {
@@ -57,9 +68,11 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 
 def prelude(kernels: Iterable[Kernel]) -> str:
     """Declarations the kernels need."""
+    kernels = list(kernels)
+    ordered = any(i.op in ("order", "unorder") for k in kernels for i in k.instrs)
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
     types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
-    return PRELUDE + (BF16 if "bfloat16" in types else "")
+    return PRELUDE + (ORDER if ordered else "") + (BF16 if "bfloat16" in types else "")
 
 
 def literal(value: bool | int | float, want: str) -> str:
@@ -95,6 +108,10 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
         return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
     if op in _ROUND:
         return f"__builtin_{_ROUND[op]}{suffix}({a[0]})"
+    if op in ("order", "unorder"):
+        return f"dvk_{op}({a[0]})"
+    if op in ("high", "low"):
+        return f"({a[0]} >> 32)" if op == "high" else f"({a[0]} & 0xffffffffL)"
     if op == "neg":
         return f"(-{a[0]})"
     if op == "rsqrt":

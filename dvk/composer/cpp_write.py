@@ -13,9 +13,11 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_kept import plan_kept
-from dvk.composer.cpp_rows import clause, identity, one_pass, open_loop, simd_loop
+from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
-from dvk.composer.kernel import Argument, Instr, Kernel, Ref
+from dvk.composer.cpp_scan import scan_kernel
+from dvk.composer.cpp_window import inside, larger, window_pass
+from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
 from dvk.composer.triton_online import online_pair
 
 LONG_SUM = 1 << 16
@@ -41,7 +43,9 @@ class Writer:
         self.rows = kernel.family == "row" or schedule.get("walk") == "strided"
         pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
-        self.arrays = not self.rows and kernel.family == "column"
+        self.arrays = not self.rows and kernel.family in ("column", "window")
+        self.safe: frozenset[Bound] = frozenset()
+        """Bounds that the loops around keep by themselves."""
         self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
         self.done: set[int] = set()
         self.kept: set[int] = set()
@@ -62,7 +66,9 @@ class Writer:
 
     def function(self) -> str:
         self.signature()
-        if self.rows:
+        if self.k.family in ("scan", "scan_column"):
+            scan_kernel(self)
+        elif self.rows:
             self._row_kernel()
         elif self.schedule.get("form") == "flat":
             self._flat_kernel()
@@ -177,7 +183,7 @@ class Writer:
             reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
             constant = [r for r in reduces if k.is_row_value(k.instrs[_ref(r.args[0])])]
             for r in constant:
-                self._constant_reduce(r, chunk)
+                constant_reduce(self, r, chunk)
             looped = [r for r in reduces if r not in constant and not self._in_pair(r)]
             if self.pair is not None and self.pair.first in reduces:
                 one_pass(self, self.pair)
@@ -213,10 +219,17 @@ class Writer:
                 pending.extend(a.id for a in instr.args if isinstance(a, Ref))
         return [i for i in self.k.instrs if i.id in needed]
 
+    def start(self, r: Instr, chunk: int) -> None:
+        """Declare a reduction's results over a piece of the lane."""
+        self.put(f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
+
     def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
+        if self.arrays and self.k.family == "window":
+            window_pass(self, needed, reduces, chunk)
+            return
         if self.arrays:
             for r in reduces:
-                self.put(f"{self._acc_type(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
+                self.start(r, chunk)
             for var in self.k.reduced:
                 self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size!r}; ++{self.names[var]})")
             self.lane_loop(needed, reduces, stores)
@@ -224,21 +237,21 @@ class Writer:
                 self.close()
             return
         for r in reduces:
-            self.put(f"{self._acc_type(r)} v{r.id} = {identity(r)};")
-            if r.op in ("reduce_max", "reduce_min"):
+            self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
+            if may_be_nan(r):
                 self.put(f"int nan{r.id} = 0;")
         depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
         for instr in needed:
             self.scalar(instr)
         for r in reduces:
-            self._accumulate(r, f"v{r.id}")
+            self.accumulate(r, f"v{r.id}")
         for s in stores:
             self.store(s)
         self.close()
         for _ in range(depth):
             self.close()
         for r in reduces:
-            if r.op in ("reduce_max", "reduce_min"):
+            if may_be_nan(r):
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
@@ -251,7 +264,7 @@ class Writer:
         for instr in needed:
             self.scalar(instr)
         for r in reduces:
-            self._accumulate(r, f"v{r.id}[l]")
+            self.accumulate(r, f"v{r.id}[l]")
         for s in stores:
             self.store(s)
         self.close()
@@ -282,44 +295,37 @@ class Writer:
             for s in stores:
                 self.store(s)
 
-    def _constant_reduce(self, r: Instr, chunk: int) -> None:
-        value = self._arg(r.args[0], r.type)
-        times = f" * ({REGISTER[r.type]}){self.k.row_length}" if r.op == "reduce_sum" else ""
-        if self.arrays:
-            self.put(f"{REGISTER[r.type]} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
-        else:
-            self.put(f"{REGISTER[r.type]} v{r.id} = {value}{times};")
-        if r.op == "reduce_prod":
-            cell = f"v{r.id}[l]" if self.arrays else f"v{r.id}"
-            each = "for (long l = 0; l < len; ++l) " if self.arrays else ""
-            self.put(f"for (long n = 1; n < {self.k.row_length!r}; ++n) {each}{cell} *= {value};")
-
     # -------------------------------------------------------------- reductions
 
-    def _acc_type(self, r: Instr) -> str:
+    def accumulator(self, r: Instr) -> str:
+        """The type that a reduction's result is collected in."""
         most = LONG_COLUMN if self.arrays else LONG_SUM
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
 
-    def _accumulate(self, r: Instr, acc: str) -> None:
-        value = self._arg(r.args[0], r.type)
+    def accumulate(self, r: Instr, acc: str) -> None:
+        """Take one more element."""
+        value = self.arg(r.args[0], r.type)
         if r.op == "reduce_sum":
             self.put(f"{acc} += {value};")
         elif r.op == "reduce_prod":
             self.put(f"{acc} *= {value};")
         else:
             sign = ">" if r.op == "reduce_max" else "<"
-            if self.arrays:
+            if self.k.family == "window":
+                self.put(larger(acc, value, r.type, sign))
+            elif self.arrays:
                 self.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
             else:
-                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc}; nan{r.id} |= {value} != {value};")
+                nan = f" nan{r.id} |= {value} != {value};" if may_be_nan(r) else ""
+                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc};{nan}")
 
     # -------------------------------------------------------------- expressions
 
     def scalar(self, instr: Instr) -> None:
         """Declare an instruction's value."""
         kept = instr.id in self.kept
-        place = f"{self.buffer}{instr.id}[{self._offset(self._row_position)}]" if kept else ""
+        place = f"{self.buffer}{instr.id}[{self.offset(self._row_position)}]" if kept else ""
         value = place if instr.id in self.done and kept else self._expression(instr)
         self.put(f"{self.declaration(instr)} v{instr.id} = {self.bare(value)};")
         if kept and instr.id not in self.done:
@@ -342,39 +348,48 @@ class Writer:
             step *= var.size
         return position
 
-    def _offset(self, offset: Affine) -> str:
+    def offset(self, offset: Affine) -> str:
+        """An index as source text."""
         parts = [f"{self.names[v]} * {c}" if c != 1 else self.names[v] for v, c in offset.terms]
         return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
 
-    def _arg(self, arg: Argument, want: str) -> str:
+    def arg(self, arg: Argument, want: str) -> str:
         """An operand converted to the compute type."""
         if not isinstance(arg, Ref):
             return literal(arg, want)
         instr = self.k.instrs[arg.id]
         in_array = self.arrays and self.k.is_row_value(instr)
         name = f"v{arg.id}[l]" if in_array else f"v{arg.id}"
-        if instr.type == want and not (instr.op.startswith("reduce_") and self._acc_type(instr) != REGISTER[want]):
+        if instr.type == want and not (instr.op.startswith("reduce_") and self.accumulator(instr) != REGISTER[want]):
             return name
         return f"(({REGISTER[want]}){name})" if want != "bool" else f"({name} != 0)"
 
     def _expression(self, instr: Instr) -> str:
         if instr.op == "load":
             buffer = self.k.inputs[instr.buffer]
-            cell = f"a{instr.buffer}[{self._offset(instr.offset)}]"
-            return {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(buffer.dtype, cell)
+            cell = f"a{instr.buffer}[{self.offset(instr.offset)}]"
+            text = {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(buffer.dtype, cell)
+            return self._within(instr, text)
+        if instr.op == "bounded":
+            return self._within(instr, self.arg(instr.args[0], instr.type))
         if instr.op == "iota":
-            return self._offset(instr.offset)
-        a = [self._arg(x, instr.compute) for x in instr.args]
-        return scalar_expression(instr, a, [self._arg(x, "bool") for x in instr.args[:1]])
+            return self.offset(instr.offset)
+        a = [self.arg(x, instr.compute) for x in instr.args]
+        return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]])
+
+    def _within(self, instr: Instr, text: str) -> str:
+        """A value where its bounds hold, its fill elsewhere."""
+        kept = [inside(f"({self.offset(b[0])})", b) for b in instr.bounds if b not in self.safe]
+        return f"({' & '.join(kept)} ? {text} : {literal(instr.fill, instr.type)})" if kept else text
 
     def store(self, store: Any) -> None:
         """Write an output."""
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]
-        value = self._arg(Ref(instr.id), instr.type)
+        value = self.arg(Ref(instr.id), instr.type)
         converted = {"bfloat16": f"f2bf({value})", "bool": f"(unsigned char)({value} ? 1 : 0)"}.get(
             buffer.dtype, f"({STORAGE[buffer.dtype]}){value}")
-        self.put(f"o{store.buffer}[{self._offset(store.offset)}] = {converted};")
+        self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {converted};")
 
 
 def _ref(arg: Argument) -> int:

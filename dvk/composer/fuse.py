@@ -3,7 +3,8 @@
 Every value of a kernel has exactly one index over the kernel's loop variables. Two groups merge when
 the index at which the consumer reads the producer can be made equal to the one at which the producer
 computes it; loop variables are split where a reshape needs it. All reductions of a kernel run over
-the same variables, so a kernel is rows of reduction loops with pointwise work between them.
+the same variables, so a kernel is rows of reduction loops with pointwise work between them. Scans are in kernels without
+reductions, and all of a kernel walk the same variables the same way.
 
 Horizontal fusion (two kernels that merely share an input) is not done here.
 """
@@ -48,6 +49,11 @@ class Group:
         """The value exists once a row, not once an element."""
         return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
 
+    @property
+    def is_windowed(self) -> bool:
+        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
+        return any(p.attrs.get("window") for p in self.members)
+
     def reads(self, prim: Prim, position: int) -> Index | None:
         return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
 
@@ -72,7 +78,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
             if isinstance(operand, View):
                 users[operand.base].append(prim)
     outputs = output_bases(graph)
-    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce")}
+    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce", "scan")}
     position = {p: i for i, p in enumerate(prims)}
     changed = True
     while changed:
@@ -162,7 +168,8 @@ def _single(prim: Prim) -> Group:
         reduced = frozenset(order[d] for d in dims if order[d].size > 1)
         return Group([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
     order = [Var(s) for s in prim.shape]
-    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, frozenset(), [v for v in order if v.size > 1])
+    along = frozenset({order[prim.attrs["dim"]]} if prim.kind == "scan" else ())
+    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
 
 
 def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], users: dict[Prim, list[Prim]]) -> bool:
@@ -188,6 +195,8 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     """The group of both, or None when one index a value cannot be had."""
     edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
              if isinstance(o, View) and o.base in first.index]
+    if not _scan_together(first, second):
+        return None
     consumer, at = edges[0]
     produced = consumer.operands[at]
     assert isinstance(produced, View)
@@ -207,6 +216,13 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     members = sorted([*first.members, *second.members], key=position.__getitem__)
     group = Group(members, index, inner, reduced, order)
     return group if _consistent(group, users, outputs) else None
+
+
+def _scan_together(first: Group, second: Group) -> bool:
+    """Scans share a kernel with each other where they walk the same way, and with no reductions."""
+    scans = [p for p in (*first.members, *second.members) if p.kind == "scan"]
+    mixed = scans and any(p.kind == "reduce" for p in (*first.members, *second.members))
+    return not mixed and len({p.attrs["backward"] for p in scans}) < 2
 
 
 def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
@@ -237,7 +253,8 @@ def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[P
         # The consumer broadcasts the value: computing it again for every element must be cheap and unshared.
         recompute = sum(p.kind == "pw" and p.op != "as" for p in first.members)
         shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
-        if first.reduced or recompute > MAX_INLINE_OPS or shared:
+        once = second.is_windowed and set(spare_right) <= second.reduced
+        if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):
             return None
     order = _expand(second.order, right)
     extra = [v for v in _expand(spare_left, left) if v not in order]
@@ -285,6 +302,7 @@ def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group 
 
 def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]) -> bool:
     """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
+    places: list[Var] = []
     for prim in group.members:
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View):
@@ -295,6 +313,10 @@ def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim])
             return False
         if prim.kind == "reduce" and any(part.vars & group.reduced for part in group.index[prim]):
             return False
+        if prim.kind == "scan":
+            place = radix(group.index[prim][prim.attrs["dim"]])
+            if place is None or frozenset(place) != group.reduced or (places := places or place) != place:
+                return False
         if prim in outputs or any(u not in group.index for u in users[prim]):
             covered = frozenset().union(*(part.vars for part in group.index[prim]))
             wanted = frozenset(group.order) - (group.reduced if group.is_row_level(prim) else frozenset())

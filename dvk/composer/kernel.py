@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dvk.composer.affine import ZERO, Affine, Var, linearize
+from dvk.composer.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.fuse import Group, Partition
 from dvk.composer.prims import BYTES, Prim, View, ViewStep, broadcast_index, contiguous_strides, register_type
 
@@ -46,6 +46,8 @@ class Ref:
 
 
 Argument = Ref | bool | int | float
+Bound = tuple[Affine, int]
+"""An index and how many elements there are: 0 ≤ index < count."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class Instr:
     """For a load, which input."""
     offset: Affine = ZERO
     """For a load, elements from the buffer's start; for iota, the value."""
+    bounds: tuple[Bound, ...] = ()
+    """For a load or a `bounded` value, where it is read at all; elsewhere it is `fill`."""
+    fill: bool | int | float = 0
+    backward: bool = False
+    """For a scan, from the row's end to its start."""
     prim: Prim | None = field(default=None, compare=False, repr=False)
     """The primitive whose value it is."""
     view: View | None = field(default=None, compare=False, repr=False)
@@ -105,7 +112,8 @@ class Kernel:
     instrs: tuple[Instr, ...]
     stores: tuple[Store, ...]
     family: str = field(default="pointwise")
-    """`pointwise`, `row` (reduces the fastest dimension) or `column` (reduces a slower one)."""
+    """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one), `window` (many short
+    ones that may overlap), `scan` or `scan_column` (a scan along or across memory)."""
     summary: str = ""
     """One line for people: the operators inside."""
 
@@ -148,7 +156,9 @@ def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple
     rows, reduced, mapping = _order_and_coalesce(group, builder.instrs, stores)
     instrs = [_rewrite(i, mapping) for i in builder.instrs]
     stores = [Store(s.value, s.buffer, s.offset.substitute(mapping)) for s in stores]
-    family = _family(reduced, instrs)
+    family = "window" if is_window(group, instrs, stores, reduced) else _family(reduced, instrs)
+    if any(i.op.startswith("scan_") for i in instrs):
+        family = "scan" if family == "row" else "scan_column"
     summary = " → ".join(dict.fromkeys(p.op for p in group.members if p.op not in ("as", "iota")))
     return Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
 
@@ -160,7 +170,7 @@ class _Builder:
         self.value: dict[Prim, int] = {}
         self.inputs: list[Buffer] = []
         self.outputs: list[Buffer] = []
-        self._loads: dict[tuple[int, Affine], int] = {}
+        self._loads: dict[tuple[int, Affine, tuple[Bound, ...], bool | int | float], int] = {}
 
     def _emit(self, op: str, args: tuple[Argument, ...], type_: str, compute: str, vars_: frozenset[Var], stage: int,
               **extra: Any) -> int:
@@ -170,7 +180,8 @@ class _Builder:
     def _buffer(self, prim: Prim) -> Buffer:
         return Buffer(prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype)
 
-    def _operand(self, prim: Prim, position: int) -> Argument:
+    def _operand(self, prim: Prim, position: int, within: tuple[Bound, ...] = (), fill: bool | int | float = 0) -> Argument:
+        """A value's operand; a load that is guarded by exactly the bounds `within` is `fill` outside of them."""
         operand = prim.operands[position]
         if not isinstance(operand, View):
             return operand
@@ -186,13 +197,36 @@ class _Builder:
             self.inputs.append(buffer)
         at = self.inputs.index(buffer)
         offset = linearize(index, buffer.strides)
-        if (at, offset) not in self._loads:
+        bounds = outside(index, buffer.shape)
+        fill = fill if bounds and bounds == within else 0
+        if (at, offset, bounds, fill) not in self._loads:
             kind = register_type(buffer.dtype)
-            self._loads[at, offset] = self._emit("load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset, prim=operand.base,
-                                                 view=operand)
-        return Ref(self._loads[at, offset])
+            self._loads[at, offset, bounds, fill] = self._emit(
+                "load", (), kind, kind, offset.vars.union(*(part.vars for part, _ in bounds)), 0, buffer=at, offset=offset,
+                bounds=bounds, fill=fill, prim=operand.base, view=operand)
+        return Ref(self._loads[at, offset, bounds, fill])
+
+    def _bounded(self, prim: Prim) -> None:
+        """A value inside the bounds of a padded view, its `fill` outside."""
+        first, *later = prim.attrs["steps"]
+        index = self.group.index[prim]
+        for step in reversed(later):
+            index = step.back(index)
+        bounds = outside(first.back(index), first.before)
+        fill, kind = prim.attrs["fill"], register_type(prim.dtype)
+        value = self._operand(prim, 0, bounds, fill)
+        source = self.instrs[value.id] if isinstance(value, Ref) else None
+        if source is not None and (not bounds or (source.op == "load" and source.bounds == bounds and source.fill == fill)):
+            self.value[prim] = source.id
+            return
+        vars_ = frozenset().union(*(part.vars for part, _ in bounds), source.vars if source is not None else ())
+        self.value[prim] = self._emit("bounded", (value,), kind, kind, vars_, source.stage if source is not None else 0, bounds=bounds,
+                                      fill=fill, prim=prim)
 
     def add(self, prim: Prim) -> None:
+        if prim.op == "bounded":
+            self._bounded(prim)
+            return
         args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
         sources = [self.instrs[a.id] for a in args if isinstance(a, Ref)]
         vars_: frozenset[Var] = frozenset().union(*(s.vars for s in sources))
@@ -201,8 +235,13 @@ class _Builder:
             # An operand constant along the row is summed as often as the row is long.
             kind = register_type(prim.dtype)
             self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1, prim=prim)
+        elif prim.kind == "scan":
+            kind = register_type(prim.dtype)
+            self.value[prim] = self._emit(f"scan_{prim.op}", args, kind, kind, vars_ | self.group.reduced, stage, prim=prim,
+                                          backward=prim.attrs["backward"])
         elif prim.op == "iota":
-            offset = self.group.index[prim][prim.attrs["dim"]]
+            index = self.group.index[prim]
+            offset = linearize(index, contiguous_strides(prim.shape)) if prim.attrs["dim"] is None else index[prim.attrs["dim"]]
             self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim)
         else:
             compute = prim.attrs["compute"]
@@ -224,12 +263,16 @@ def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
                         ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
     """Put the variable that walks memory fastest innermost and join neighbours that walk as one."""
     offsets = [i.offset for i in instrs if i.op in ("load", "iota")] + [s.offset for s in stores]
+    offsets += [part for i in instrs for part, _ in i.bounds]
     memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op == "load"]
     mapping: dict[Var, Affine] = {}
     ordered: list[list[Var]] = []
     for keep in (False, True):
         variables = [v for v in group.order if (v in group.reduced) is keep]
-        guide = next((o for o in sorted(memory, key=lambda o: -len(o.vars)) if all(v in o.vars for v in variables)), None)
+        scan = next((p for p in group.members if keep and p.kind == "scan"), None)
+        # A scan walks its dimension in order, wherever that lies in memory.
+        walks = sorted(memory, key=lambda o: -len(o.vars)) if scan is None else [group.index[scan][scan.attrs["dim"]]]
+        guide = next((o for o in walks if all(v in o.vars for v in variables)), None)
         if guide is not None:
             variables.sort(key=lambda v: -abs(guide.coef(v)))
         merged: list[Var] = []
@@ -250,7 +293,25 @@ def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
 
 def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:
     vars_ = frozenset(v for var in instr.vars for v in (mapping[var].vars if var in mapping else {var}))
-    return replace(instr, vars=vars_, offset=instr.offset.substitute(mapping))
+    bounds = tuple((part.substitute(mapping), count) for part, count in instr.bounds)
+    return replace(instr, vars=vars_, offset=instr.offset.substitute(mapping), bounds=bounds)
+
+
+def outside(index: Index, shape: tuple[int, ...]) -> tuple[Bound, ...]:
+    """The parts of an index that may leave their dimension."""
+    spans = [(part, count, *part.span()) for part, count in zip(index, shape, strict=True) if part.terms or part.const]
+    return tuple((part, count) for part, count, lo, hi in spans if lo < 0 or hi >= count)
+
+
+MAX_WINDOW = 256
+"""Elements of the longest window that one lane walks alone."""
+
+
+def is_window(group: Group, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
+    """Short windows reduced once, and nothing stored but their results."""
+    windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
+    short = math.prod(v.size for v in reduced) <= MAX_WINDOW and all(i.stage <= 1 for i in instrs)
+    return windowed and short and not any(s.offset.vars & frozenset(reduced) for s in stores)
 
 
 def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:

@@ -2,7 +2,8 @@
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover.
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
+makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from dvk.records import Graph, Node
 
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
+
+OWN: dict[str, tuple[str, Rule]] = {}
+"""Operators that leave PyTorch only under a recipe of their own: packet name → recipe and rule."""
 
 
 class Declined(Exception):
@@ -33,6 +37,17 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def own_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
+    """Register a rule that is asked under `recipe` alone, after the operator's ordinary rule has declined."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            OWN[name] = (recipe, function)
+        return function
+
+    return register
+
+
 @dataclass
 class Lowering:
     """The graph being built; `values` maps SSA names to views (or tuples of them)."""
@@ -42,6 +57,8 @@ class Lowering:
     nodes: dict[str, Node] = field(default_factory=dict)
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
+    kept_whole: set[Prim] = field(default_factory=set)
+    """Computed values of which no piece is computed again: it would cost more than to read it."""
     _pieces: dict[View, View] = field(default_factory=dict)
     _settled: dict[View, View] = field(default_factory=dict)
 
@@ -57,7 +74,7 @@ class Lowering:
         self.order.append(prim)
         return View(prim)
 
-    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None) -> View:
+    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View:
         """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
         operand = self.pushed(operand)
         rank = len(operand.shape)
@@ -67,13 +84,27 @@ class Lowering:
         _check(shape, dtype, [operand])
         if all(operand.shape[d] == 1 for d in dims):
             return self.pw("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
-        prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim})
+        prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs})
+        self.order.append(prim)
+        return View(prim)
+
+    def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
+        """What a reduction (`sum`, `prod`, `max`) would be up to each element along `dim`, or from there on where `backward`."""
+        operand = self.pushed(operand)
+        _check(operand.shape, operand.dtype, [operand])
+        if operand.shape[dim] == 1:
+            return self.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+        prim = Prim("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
         self.order.append(prim)
         return View(prim)
 
     def pushed(self, view: View) -> View:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
-        if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in ("slice", "select") for s in view.steps):
+        if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
+            return self._turned(view)
+        if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
+            return view
+        if view.base in self.kept_whole:
             return view
         if view not in self._pieces:
             operands: list[Operand] = []
@@ -85,8 +116,21 @@ class Lowering:
                     operand = piece
                 operands.append(operand)
             attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
+            if view.base.op == "bounded":
+                attrs["steps"] = (*attrs["steps"], *view.steps)
             self._pieces[view] = self.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
                                          compute=view.base.attrs["compute"], **attrs)
+        return self._pieces[view]
+
+    def _turned(self, view: View) -> View:
+        """A flipped scan, as the scan of the flipped operand from the other end."""
+        if view not in self._pieces:
+            (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
+            assert isinstance(operand, View)
+            for step in view.steps:
+                operand = operand.then("flip", step.args, step.after)
+                backward ^= dim in step.args
+            self._pieces[view] = self.scan(view.base.op, operand, dim, backward)
         return self._pieces[view]
 
     def settled(self, value: Operand) -> Operand:
@@ -128,6 +172,13 @@ class Lowering:
         self.order.append(prim)
         return View(prim)
 
+    def tried(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
+        """What a rule makes of an operator; None where it declines."""
+        try:
+            return known and known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
+        except Declined:
+            return None
+
     def references(self, node: Node) -> list[View]:
         found: list[View] = []
         walk_refs((list(node.args), node.kwargs), lambda name: found.extend(_flat(self.values[name])))
@@ -142,6 +193,8 @@ class Lowering:
         return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
+PIECES = ("slice", "select", "pad", "windows", "flip")
+"""Views that may leave out, add, repeat or turn around elements."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 
@@ -194,9 +247,10 @@ class PrimGraph:
     """A part of a computed value → the primitive that computes the part alone."""
 
 
-def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> PrimGraph:
-    """Lower every operator; `allow` says which may leave PyTorch."""
-    from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
+def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
+          may_own: Callable[[str], bool] = lambda recipe: True) -> PrimGraph:
+    """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
+    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, views, windows  # noqa: F401 - registers the rules
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
     kept = pinned(graph)
@@ -207,13 +261,13 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True) -> Pr
             state.values[node.name] = state.number(node) or state.source(node)
             origins.update(dict.fromkeys(state.order[before:], node.name))
             continue
-        known = RULES.get(node.op.split(".")[1] if node.op.startswith("aten.") else node.op)
+        packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        recipe, owned = OWN.get(packet, ("", None))
         lowered = None
-        if known is not None and node.name not in kept and allow(node):
-            try:
-                lowered = known(state, node, state.decode(list(node.args)), {k: state.decode(v) for k, v in node.kwargs.items()})
-            except Declined:
-                lowered = None
+        if node.name not in kept:
+            lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
+            if lowered is None and owned is not None and may_own(recipe):
+                lowered = state.tried(owned, node)
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
     pieces = {view: piece.base for view, piece in state._pieces.items()}

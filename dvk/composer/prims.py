@@ -1,8 +1,8 @@
 """The primitive graph: what operators become before they are fused.
 
-Four kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
-operation on broadcast operands, a `reduce` over some dimensions, and an `extern` call that stays
-PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
+Five kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
+operation on broadcast operands, a `reduce` over some dimensions, a `scan` along one, and an `extern` call
+that stays PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
 so a transpose or a reshape costs nothing inside a kernel.
 """
 
@@ -42,16 +42,44 @@ class ViewStep:
             tail = index[len(self.after) - len(self.before):]
             return tuple(ZERO if size == 1 else part for part, size in zip(tail, self.before, strict=True))
         if self.method == "reshape":
-            return delinearize(linearize(index, contiguous_strides(self.after)), self.before)
+            return delinearize(linearize(index, contiguous_strides(self.after)), self.before) or self._back_by_dims(index)
         if self.method == "select":
             dim, at = self.args
             return (*index[:dim], Affine((), at), *index[dim:])
+        if self.method == "flip":
+            return tuple(part.scale(-1).shift(size - 1) if dim in self.args else part
+                         for dim, (part, size) in enumerate(zip(index, self.before, strict=True)))
+        if self.method == "pad":
+            return tuple(part.shift(-ahead) for part, ahead in zip(index, self.args, strict=True))
+        if self.method == "windows":
+            rank = len(self.before)
+            walked = {dim: index[dim].scale(stride) + index[rank + n].scale(dilation)
+                      for n, (dim, _, stride, dilation) in enumerate(self.args)}
+            return tuple(walked.get(dim, index[dim]) for dim in range(rank))
         assert self.method == "slice", self.method
         dim, start, step = self.args
         return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1:])
 
+    def _back_by_dims(self, index: Index) -> Index | None:
+        """A reshape that moves, adds or drops dimensions of one element alone, of an index that may lie outside."""
+        parts = [part for part, size in zip(index, self.after, strict=True) if size > 1]
+        spans = [(part.span(), size) for part, size in zip(index, self.after, strict=True)]
+        inside = all(lo >= 0 and hi < size for (lo, hi), size in spans)
+        if inside or [s for s in self.before if s > 1] != [s for s in self.after if s > 1]:
+            return None
+        rest = iter(parts)
+        return tuple(next(rest) if size > 1 else ZERO for size in self.before)
+
     def call(self, value: str) -> str:
         """Torch source that applies the view to `value`."""
+        if self.method == "pad":
+            behind = [after - before - ahead for before, after, ahead in zip(self.before, self.after, self.args, strict=True)]
+            both = [n for pair in zip(self.args[::-1], behind[::-1], strict=True) for n in pair]
+            return f"torch.nn.functional.pad({value}, {both!r})"
+        if self.method == "windows":
+            for dim, size, stride, dilation in self.args:
+                value += f".unfold({dim}, {dilation * (size - 1) + 1}, {stride})" + (f"[..., ::{dilation}]" if dilation > 1 else "")
+            return value
         if self.method == "slice":
             dim, start, step = self.args
             stop = max(start + (self.after[dim] - 1) * step + 1, start)
@@ -97,6 +125,8 @@ class View:
     def then(self, method: str, args: tuple[Any, ...], after: tuple[int, ...]) -> View:
         if method in ("reshape", "expand") and after == self.shape:
             return self
+        if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
+            return View(self.base, self.steps[:-1])
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
     def back(self, index: Index) -> Index | None:

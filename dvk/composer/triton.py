@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer import triton_math
+from dvk.composer import triton_math, triton_scan
 from dvk.composer.kernel import Kernel
 from dvk.composer.triton_forms import looped, persistent, pointwise, strided
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
 from dvk.composer.triton_split import split
+from dvk.composer.triton_window import window
 from dvk.composer.triton_write import Function
 
 __all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
@@ -77,7 +78,10 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     cut = axes(kernel, schedule)
+    if schedule["kind"] in triton_scan.KINDS:
+        return triton_scan.functions(kernel, schedule, cut)
     if schedule["kind"] == "split":
         return split(kernel, schedule, cut)
-    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped}[schedule["kind"]]
+    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped,
+             "window": window}[schedule["kind"]]
     return [write(kernel, schedule, cut)], {}

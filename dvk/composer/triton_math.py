@@ -26,7 +26,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 _CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
           "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
           "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
-          "trunc": "dvk_trunc"}
+          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder"}
 _BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 HELPERS = {
@@ -131,6 +131,29 @@ def dvk_max_f64(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     lost = tl.max((x != x).to(tl.int32), axis, keep_dims=keep_dims) > 0
     return tl.where(lost, float("nan"), top)
 """,
+    "dvk_larger": """\
+@triton.jit
+def dvk_larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "dvk_larger_int": """\
+@triton.jit
+def dvk_larger_int(a, b):
+    return tl.maximum(a, b)
+""",
+    "dvk_order": """\
+@triton.jit
+def dvk_order(x):
+    # As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
+    bits = tl.where(x == x, tl.where(x == 0.0, 0.0, x), float("nan")).to(tl.int32, bitcast=True)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+""",
+    "dvk_unorder": """\
+@triton.jit
+def dvk_unorder(order):
+    bits = order.to(tl.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+""",
     "dvk_product": """\
 @triton.jit
 def dvk_product(a, b):
@@ -146,6 +169,11 @@ def helper(name: str, type_: str) -> str:
     return name + "_f64" if type_ == "float64" and name in _DOUBLE else name
 
 
+def scan_joiner(scan: Instr) -> str:
+    """The helper function that joins two values of a running maximum."""
+    return "dvk_larger" if scan.type in FLOAT else "dvk_larger_int"
+
+
 def helpers_of(kernel: Kernel) -> set[str]:
     """Names of the helper functions a kernel calls."""
     found: set[str] = set()
@@ -155,8 +183,10 @@ def helpers_of(kernel: Kernel) -> set[str]:
             found.add(helper(name, instr.compute))
         elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
             found.add(helper("dvk_max", instr.type))
-        elif instr.op == "reduce_prod":
+        elif instr.op in ("reduce_prod", "scan_prod"):
             found.add("dvk_product")
+        elif instr.op == "scan_max":
+            found |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
     return found | {need for name in found for need in NEEDS.get(name, ())}
 
 
@@ -203,7 +233,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         The expression and the type it has.
     """
     op, kind = instr.op, instr.compute
-    result = "bool" if op in _BOOL_RESULT else kind
+    result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
     if instr.call is not None:
         return instr.call.form.format(*args), result
     if op in _INFIX:
@@ -212,6 +242,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         return f"{helper(_CALLS[op], kind)}({args[0]})", result
     if op == "neg":
         return f"-{args[0]}", result
+    if op in ("high", "low"):
+        return f"{args[0]} >> 32" if op == "high" else f"{args[0]} & 0xFFFFFFFF", result
     if op == "reciprocal":
         return f"1.0 / {args[0]}", result
     if op == "sigmoid":

@@ -7,6 +7,7 @@ Kinds and their keys (all sizes in elements, powers of two):
   persistent  `xblock` rows a program, each whole in registers
   looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
   split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
+  window      see `triton_window`; scan, scan_loop, scan_walk, scan_split: see `triton_scan`
 Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `triton_online`),
 `online: "moments"` on persistent and looped a variance from shifted sums (see `triton_moments`). Numbers are for a
 GPU of about 132 SMs; measurement decides.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dvk.composer import triton_scan, triton_window
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import leaves_rest, pow2, power
@@ -36,6 +38,10 @@ COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"
 """Scalar functions of ten and more instructions."""
 
 
+OWN = {"window": triton_window.schedules, "scan": triton_scan.schedules, "scan_column": triton_scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
+
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
     return schedules(kernel)[0]
@@ -45,6 +51,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     if kernel.family == "pointwise":
         found = _pointwise(kernel)
+    elif kernel.family in OWN:
+        found = OWN[kernel.family](kernel)
     elif kernel.family == "row":
         found = _row(kernel)
     else:
@@ -63,6 +71,13 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
+    if schedule["kind"] in triton_scan.KINDS:
+        return triton_scan.axes(kernel, schedule)
+    if schedule["kind"] == "window":
+        place = Axis("r", tuple(v for v in kernel.reduced if v.size > 1))
+        if "block" in schedule:
+            return [_axis("x", rows, schedule["block"]), place]
+        return [_axis("y", rows[:-1], schedule["yblock"]), _axis("x", rows[-1:], schedule["xblock"]), place]
     if schedule["kind"] in ("flat", "stride"):
         return [_axis("x", rows, schedule["block"])]
     if schedule["kind"] == "tile":
@@ -164,7 +179,9 @@ def _live(kernel: Kernel) -> int:
     """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
     loads = [i for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i) and len(i.vars) > 0]
     full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
-    return max(len(full), 1) * (2 if any(i.type in ("float64", "int64") for i in full) else 1)
+    # A position beside each value makes it twice as wide.
+    wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)
+    return max(len(full), 1) * (2 if wide else 1)
 
 
 def _row(kernel: Kernel) -> list[dict[str, Any]]:

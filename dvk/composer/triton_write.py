@@ -77,6 +77,9 @@ class Writer:
         if instr.op == "iota":
             text = self.tile.offset(instr.offset)
             return f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
+        if instr.op == "bounded":
+            fill = literal(instr.fill, instr.type) if instr.type == "float32" else full(instr.fill, instr.type)
+            return f"tl.where({self.inside(instr)}, {self.arg(instr.args[0], instr.type)}, {fill})"
         numbers = [not isinstance(a, Ref) for a in instr.args]
         if instr.op.startswith("cast_"):
             source = instr.args[0]
@@ -103,12 +106,29 @@ class Writer:
 
     def load(self, instr: Instr, policy: str = "") -> str:
         where, mask = self.access(f"a{instr.buffer}", instr.offset)
+        if instr.bounds:
+            mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
         text = f"tl.load({where}" + (f", {mask}" if mask else "")
+        if instr.bounds:
+            text += f", {literal(instr.fill, self.k.inputs[instr.buffer].dtype if instr.type not in FLOAT else instr.type)}"
         if policy:
             text += f', eviction_policy="{policy}"'
         text += ")"
         kind = self.k.inputs[instr.buffer].dtype
         return cast(text, kind, instr.type)
+
+    def inside(self, instr: Instr) -> str:
+        """Source text: the bounds of a value hold."""
+        found, vectors = [], self.tile.vectors
+        for part, count in instr.bounds:
+            text = self.tile.offset(part)
+            if vectors and not any(a.block > 1 for a in self.tile.reaching(part.vars)):
+                # Triton's interpreter cannot join one flag with a vector of flags.
+                text += f" + {vectors[-1].name} * 0"
+            lo, hi = part.span()
+            found += [f"({text} >= 0)"] if lo < 0 else []
+            found += [f"({text} < {count!r})"] if hi >= count else []
+        return " & ".join(found)
 
     def store(self, store: Store, only: str = "") -> None:
         """Write an output; `only` is a further condition."""

@@ -18,12 +18,12 @@ from typing import Any
 from dvk.composer import CannotCompose, Plan, applicable, fuse, renderer, write
 from dvk.composer.compose import schedule_recipes
 from dvk.composer.kernel import Kernel
-from dvk.composer.recipes import RECIPES
+from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = ("channels_last", "cuda_graph", "inplace_epilogue")
+MEASURED = (*OWN_FAMILIES, "channels_last", "cuda_graph", "inplace_epilogue")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
@@ -89,8 +89,11 @@ class Planner:
     def structures(self) -> list[tuple[Plan, str]]:
         """The plain fusion first, then each recipe that has to prove itself."""
         always = tuple(r for r in self.order if r not in MEASURED)
+        own = tuple(r for r in self.order if r in OWN_FAMILIES)
+        if own and not fuse(self.problem.task, self.captured, always).ordered:
+            always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
         plans = [(Plan(always), "fused" if always else "as it is")]
-        plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED]
+        plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in always]
         return plans
 
 

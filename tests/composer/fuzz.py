@@ -271,6 +271,12 @@ class Generator:
                 "torch.cat([{a}, {b}], {d})",
                 "torch.cumsum({a}, {d}) * 0.3",
                 "torch.flip({a}, [{d}])",
+                "torch.cumsum({a}.flip({d}), {d}).flip({d}) * 0.3",
+                "torch.cummax({a}, {d})[0]",
+                "F.pad({a}, (1, 2), value=0.5)",
+                "F.max_pool1d({a}.reshape(1, -1), 3, 2, 1)",
+                "F.avg_pool1d({a}.reshape(1, -1), 2, 2, 1, count_include_pad=False)",
+                "({a}.min({d})[1] * 0.1 + {a}.min({d})[0])",
                 "torch.stack([{a}, {b}], {d})",
                 "torch.matmul({a}, {b}.transpose(-1, -2)) * 0.1",
             )

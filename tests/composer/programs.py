@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +19,11 @@ import torch
 from torch import nn
 
 from dvk.composer import applicable, cpp, embedded, fuse
+from dvk.composer.affine import Affine
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
 from dvk.composer.host import HostWriter, held_name
-from dvk.composer.kernel import Kernel
+from dvk.composer.kernel import Bound, Kernel
 from dvk.records import Candidate, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
@@ -144,14 +146,28 @@ def poisoned(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> to
     return tensor.fill_(float("nan") if tensor.dtype.is_floating_point else 1 if tensor.dtype is torch.bool else 77)
 
 
+def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
+    """Smallest and largest offset of an access that is made only where its bounds hold, by trying every place."""
+    if not bounds:
+        return offset.span()
+    variables = list(offset.vars.union(*(part.vars for part, _ in bounds)))
+    if math.prod(v.size for v in variables) > 1 << 22:
+        return offset.span()
+    at = dict(zip(variables, torch.meshgrid(*(torch.arange(v.size) for v in variables), indexing="ij")))
+    values = [sum((c * at[v] for v, c in part.terms), torch.tensor(part.const)) for part in (offset, *(part for part, _ in bounds))]
+    kept = functools.reduce(torch.logical_and, ((v >= 0) & (v < n) for v, (_, n) in zip(values[1:], bounds)))
+    made = values[0].expand(kept.shape)[kept]
+    return (int(made.min()), int(made.max())) if made.numel() else (0, 0)
+
+
 def out_of_bounds(kernel: Kernel) -> list[str]:
     """Loads and stores that can leave their buffer."""
-    accesses = [(i.offset, kernel.inputs[i.buffer]) for i in kernel.instrs if i.op == "load"]
-    accesses += [(s.offset, kernel.outputs[s.buffer]) for s in kernel.stores]
+    accesses = [(i.offset, i.bounds, kernel.inputs[i.buffer]) for i in kernel.instrs if i.op == "load"]
+    accesses += [(s.offset, (), kernel.outputs[s.buffer]) for s in kernel.stores]
     found = []
-    for offset, buffer in accesses:
+    for offset, bounds, buffer in accesses:
         last = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))
-        lo, hi = offset.span()
+        lo, hi = span_within(offset, bounds)
         if lo < 0 or hi > last:
             found.append(f"{kernel.name}: {lo}…{hi} outside 0…{last} of {buffer.dtype}{list(buffer.shape)}")
     return found

@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 
 from dvk.composer import triton as renderer
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
+from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def child(mode: str) -> dict[str, list[str]]:
     """Key → what was wrong, from a process of its own: whether to interpret is settled when Triton is imported."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    if mode == "interpret":
+    if mode in ("interpret", "own"):
         env["TRITON_INTERPRET"] = "1"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.composer.triton_child", mode],
@@ -49,6 +50,17 @@ def interpreted() -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_every_schedule_agrees_with_torch(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"case:{name}"] == []
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, list[str]]:
+    return child("own")
+
+
+@pytest.mark.parametrize("name", OWN_CASES)
+@pytest.mark.slow
+def test_windows_positions_and_scans_agree_with_torch_under_every_schedule(own: dict[str, list[str]], name: str) -> None:
+    assert own[f"own:{name}"] == []
 
 
 @pytest.mark.parametrize("name", WIDE)
@@ -80,10 +92,11 @@ def meta(*shape: int) -> torch.Tensor:
     return torch.empty(*shape, device="meta")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *OWN_CASES])
 def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str) -> None:
     torch.manual_seed(0)
-    for kernel in Program(Function(CASES[name].function), CASES[name].args()).kernels.values():
+    case = (CASES | OWN_CASES)[name]
+    for kernel in Program(Function(case.function), case.args()).kernels.values():
         options = renderer.schedules(kernel)
         assert 1 <= len(options) <= 12
         assert options[0] == renderer.default_schedule(kernel)

@@ -1,4 +1,4 @@
-"""Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90.
+"""Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90, `own` runs a part of them.
 
 Prints one JSON object a line: the case's key and what was wrong (a list, empty when nothing).
 TRITON_INTERPRET is read when Triton is imported, which is why this is a process of its own.
@@ -17,6 +17,7 @@ import torch
 from dvk.composer import triton as renderer
 from dvk.composer import triton_write
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Case, Function, special_rows
+from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
 
 DEVICE = "cuda" if sys.argv[1:] == ["gpu"] else "cpu"
@@ -54,7 +55,7 @@ def run_case(case: Case) -> list[str]:
     args = [a.to(DEVICE) for a in case.args()]
     same, wide = as_tuple(case.function(*args)), as_tuple(case.function(*map(widen, args)))
     program = Program(Function(case.function), args, DEVICE)
-    wrong = [f"operator left to PyTorch: {p.op}" for p in program.prims.prims if p.kind == "extern"]
+    wrong = [f"operator left to PyTorch: {p.op}" for p in program.part.users if p.kind == "extern"]
     offered = {s["kind"] for k in program.kernels.values() for s in renderer.schedules(k)}
     wrong += [f"no schedule of kind {kind}" for kind in case.kinds - offered]
     for number in program.distinct() if DEVICE == "cpu" else range(program.options()):
@@ -101,7 +102,15 @@ def run_special(function: Callable[[torch.Tensor], Any], columns: int) -> list[s
     return wrong
 
 
+def run_own() -> None:
+    """The kernel families that stand in for library calls."""
+    for name, case in OWN_CASES.items():
+        report(f"own:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
+
+
 def run_all() -> None:
+    if DEVICE == "cuda":
+        run_own()
     for name, case in CASES.items():
         report(f"case:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
     narrow = triton_write.needs_int64
@@ -147,4 +156,4 @@ def compiled() -> None:
 
 
 if __name__ == "__main__":
-    {"interpret": run_all, "gpu": run_all, "compile": compiled}[sys.argv[1]]()
+    {"interpret": run_all, "gpu": run_all, "compile": compiled, "own": run_own}[sys.argv[1]]()

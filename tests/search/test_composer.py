@@ -66,6 +66,31 @@ def test_a_measured_recipe_is_kept_only_where_it_won(conv):
     assert "channels_last" in play(conv, faster_in_channels_last)[-1].recipes
 
 
+def written(text: str, tmp_path: Path) -> Problem:
+    file = tmp_path / "task.py"
+    file.write_text(f"import torch\nimport torch.nn.functional as F\n\n\ndef f(x):\n    return {text}\n\n\ndef get_inputs():\n"
+                    "    return [torch.randn(2, 3, 8, 8)]\n", encoding="utf-8")
+    task = tasks.load(f"{file}:f")
+    return Problem(task, composer.capture(task, Config().limits), "cpp", (), Config())
+
+
+def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
+    fused = written("torch.sigmoid(F.max_pool2d(torch.relu(x), 2).cumsum(1)) * 2", tmp_path)
+    first, *others = next(search(fused))
+    assert not {"own_windows", "own_scans"} & set(first.recipes)
+    assert {r for c in others for r in c.recipes} >= {"own_windows", "own_scans"}
+
+    def better(candidate: Candidate) -> float:
+        return 1.0 + ("own_windows" in candidate.recipes) - 0.5 * ("own_scans" in candidate.recipes)
+
+    assert {"own_windows"} == {r for r in play(fused, better)[-1].recipes if r.startswith("own_")}
+
+
+def test_the_first_try_is_a_kernel_where_torch_would_do_it_all(tmp_path):
+    first, *_ = next(search(written("F.max_pool2d(x, 2)", tmp_path)))
+    assert "own_windows" in first.recipes and first.schedule
+
+
 def test_recipes_come_in_the_order_of_the_retrieved_skills(tmp_path):
     skills = tuple(Skill(name=f"s_{r}", description="d", body="b", recipe=r) for r in ("fuse_pointwise", "fuse_rowwise"))
     planner = Planner(problem("layernorm_gelu_residual", tmp_path, skills))

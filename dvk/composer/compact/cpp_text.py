@@ -92,4 +92,4 @@ class CppWriter(cpp_write.Writer):
         if STORAGE[buffer.dtype] != REGISTER[instr.type] or buffer.dtype in ("bool", "bfloat16"):
             super().store(store)
         else:
-            self.put(f"o{store.buffer}[{self._offset(store.offset)}] = {self._arg(Ref(instr.id), instr.type)};")
+            self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {self.arg(Ref(instr.id), instr.type)};")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dvk.composer.lowering import RULES, VIEWS
+from dvk.composer.lowering import OWN, RULES, VIEWS, lower
+from dvk.composer.prims import View
 from dvk.composer.recipes import batch_norm, collapse, dead, layout
 from dvk.records import Graph, Node
 
@@ -38,6 +39,9 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
     Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
     Recipe("fuse_rowwise", "reductions over one set of dimensions and the elementwise work around them", kind="fusion"),
+    Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
+    Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
+    Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -46,6 +50,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
     Recipe("split_reduction", "few long rows", kind="schedule"),
 )}
+OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
+"""Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
             "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
             "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
@@ -62,8 +68,13 @@ def applicable(graph: Graph, device: str, backend: str) -> list[str]:
     operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     found = []
+    owned = () if backend == "cuda" else _owned(graph)
     for recipe in RECIPES.values():
         if device not in recipe.devices:
+            continue
+        if recipe.name in OWN_FAMILIES:
+            if recipe.name in owned:
+                found.append(recipe.name)
             continue
         if recipe.rewrite is not None:
             if recipe.rewrite(graph) is not None:
@@ -83,6 +94,23 @@ def applicable(graph: Graph, device: str, backend: str) -> list[str]:
         elif fused:
             found.append(recipe.name)
     return found
+
+
+def _owned(graph: Graph) -> set[str]:
+    """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
+    from dvk.composer import arg_reductions, scans, windows  # noqa: F401 - registers the rules
+
+    of = {node.name: OWN[operator][0] for node in graph.nodes
+          if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
+    if not of:
+        return set()
+    with_all, without = lower(graph), lower(graph, may_own=lambda recipe: False)
+    return {recipe for name, recipe in of.items() if _left(without.values[name]) and not _left(with_all.values[name])}
+
+
+def _left(value: object) -> bool:
+    """The value is the result of a call that stays with PyTorch."""
+    return isinstance(value, View) and value.base.kind == "extern" and not value.steps
 
 
 def is_static(graph: Graph) -> bool:

@@ -13,6 +13,7 @@ from dvk.agents import Subject, dialects, selection
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.recorded import Recorded
 from dvk.composer import CannotCompose, Captured, applicable, capture, fuse
+from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.harness.courts import open_court
 from dvk.pipelines import report
@@ -109,9 +110,10 @@ class Session:
             return {}
         if before := self.run.read(KNOWN):
             return tunings.loaded(before[0])
-        recipes = tuple(applicable(self.captured.graph, self.task.device, self.backend))
-        kinds = [classes.class_of(kernel) for kernel in fuse(self.task, self.captured, recipes).ordered]
-        known = self._tunings().known(kinds)
+        every = tuple(applicable(self.captured.graph, self.task.device, self.backend))
+        plans = (every, tuple(name for name in every if name not in OWN_FAMILIES))
+        kernels = [kernel for recipes in plans for kernel in fuse(self.task, self.captured, recipes).ordered]
+        known = self._tunings().known(map(classes.class_of, kernels))
         self.run.append(KNOWN, tunings.dumped(known))
         return known
 

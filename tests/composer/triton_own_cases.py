@@ -1,0 +1,75 @@
+"""Small modules for the kernel families that stand in for library calls: windows, positions, scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tests.composer.triton_cases import HALF, Case, kinds, rand
+
+
+def ties(*shape: int) -> torch.Tensor:
+    return torch.randint(-2, 3, shape).float()
+
+
+def pair(x: torch.Tensor, dim: int) -> Any:
+    largest, where = torch.relu(x).max(dim)
+    return largest * 2, where
+
+
+def extremes(x: torch.Tensor) -> Any:
+    value, where = torch.cummax(x, 1)
+    return value, where
+
+
+def back(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.flip(dim).cumsum(dim).flip(dim)
+
+
+def odd(x: torch.Tensor) -> torch.Tensor:
+    """NaN and infinities here and there."""
+    x[0, 1], x[1, 0], x[1, 2], x[2, 3] = float("nan"), float("-inf"), float("nan"), float("inf")
+    return x
+
+
+OWN_CASES: dict[str, Case] = {
+    # windows
+    "max_pool": Case(lambda x: F.max_pool2d(x, 3, 2, 1), lambda: [rand(1, 2, 7, 9)], kinds=kinds("window")),
+    "pool_after_relu": Case(lambda x: F.max_pool2d(F.relu(x), 3, 2, 1) * 2 + 1, lambda: [rand(2, 1, 5, 70)]),
+    "dilated_ceil": Case(lambda x: F.max_pool2d(x, 2, 2, 1, dilation=3, ceil_mode=True), lambda: [rand(1, 2, 6, 9)]),
+    "average_inside": Case(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), lambda: [rand(1, 2, 6, 7)]),
+    "average_ceil": Case(lambda x: F.avg_pool2d(x, 2, 3, 1, ceil_mode=True), lambda: [rand(1, 2, 6, 7)]),
+    "average_long": Case(lambda x: F.avg_pool1d(x, 40, 3, 20), lambda: [rand(2, 90)], kinds=kinds("window", "persistent")),
+    "huge_window": Case(lambda x: F.max_pool2d(x, 18, 2, 9), lambda: [rand(1, 20, 20)]),
+    "adaptive": Case(lambda x: F.adaptive_avg_pool2d(x, (3, 2)) + F.adaptive_max_pool2d(x, (3, 2)), lambda: [rand(2, 2, 6, 8)]),
+    "pool_3d": Case(lambda x: F.max_pool3d(x, 2, 2, 1), lambda: [rand(1, 3, 4, 5)]),
+    "pool_half": Case(lambda x: F.avg_pool2d(x, 2, 2), lambda: [rand(2, 4, 6, dtype=HALF)], 2e-3),
+    "channels_last": Case(lambda x: F.max_pool2d(x, 3, 2, 1), lambda: [rand(2, 8, 5, 6).to(memory_format=torch.channels_last)]),
+    "padded": Case(lambda x: F.pad(torch.exp(x), (1, 2, -1, 3), value=2.0) * 2, lambda: [rand(3, 5, 9)]),
+    "padded_integers": Case(lambda x: F.pad(x, (1, 2)), lambda: [torch.arange(12).view(3, 4)]),
+    "padded_flags": Case(lambda x: F.pad(x > 0, (1, 2), value=True), lambda: [rand(3, 4)]),
+    # positions
+    "argmax": Case(lambda x: (x.argmax(1), x.argmin(1, keepdim=True)), lambda: [ties(9, 30)], kinds=kinds("persistent")),
+    "argmax_of_all": Case(lambda x: x.t().argmax(), lambda: [ties(5, 7)]),
+    "argmax_long": Case(lambda x: x.argmax(1), lambda: [rand(2, 9000)], kinds=kinds("split", "looped")),
+    "max_with_positions": Case(lambda x: pair(x, 1), lambda: [ties(4, 20)]),
+    "max_across": Case(lambda x: pair(x, 0), lambda: [ties(20, 6)]),
+    "argmin_integers": Case(lambda x: x.argmin(1), lambda: [torch.randint(-3, 3, (4, 20), dtype=torch.int32)]),
+    "argmax_half": Case(lambda x: (x * 0.01 + 1).argmax(1), lambda: [rand(4, 40, dtype=HALF)]),
+    "argmax_special": Case(lambda x: (x.argmax(1), x.argmin(1)), lambda: [odd(ties(4, 7))]),
+    # scans
+    "cumsum": Case(lambda x: (x * 2).cumsum(1) - x, lambda: [rand(5, 50)], 4e-6, kinds("scan")),
+    "cumsum_back": Case(lambda x: back(torch.relu(x), 1) * 2, lambda: [rand(5, 50)], 4e-6),
+    "cumsum_long": Case(lambda x: x.cumsum(1), lambda: [rand(2, 5000)], 2e-5, kinds("scan", "scan_loop", "scan_split")),
+    "cumsum_long_back": Case(lambda x: back(x, 1), lambda: [rand(1, 5000)], 2e-5, kinds("scan", "scan_loop", "scan_split")),
+    "cumsum_across": Case(lambda x: x.cumsum(0) * 2, lambda: [rand(60, 40)], 4e-6, kinds("scan_walk", "scan_loop")),
+    "cumsum_across_back": Case(lambda x: back(x, 1), lambda: [rand(2, 50, 33)], 4e-6, kinds("scan_walk", "scan_loop")),
+    "cumprod": Case(lambda x: (1 + x * 0.01).cumprod(1) + x.cumsum(1), lambda: [rand(3, 40)], 4e-6),
+    "cumsum_of_ones": Case(lambda x: torch.ones_like(x).cumsum(1) * x, lambda: [rand(3, 30)]),
+    "cumsum_half": Case(lambda x: x.cumsum(-1), lambda: [rand(3, 30, dtype=HALF)], 2e-3),
+    "cumsum_integers": Case(lambda x: x.cumsum(1), lambda: [torch.randint(-3, 3, (3, 40), dtype=torch.int32)]),
+    "cummax": Case(extremes, lambda: [ties(4, 30)]),
+    "cummax_alone": Case(lambda x: torch.cummax(x, 1)[0] + torch.cummin(x, 1)[0], lambda: [rand(3, 30)]),
+}
