@@ -26,7 +26,7 @@ from dvk.pipelines.sft.stages import sources
 from dvk.runs import RunFolder
 from tests.composer.compact_programs import Function, captured
 
-CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 1, "offset": 1.0}})
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 6, "offset": 1.0}})
 
 
 def opened(folder: Path, *, resume: bool = True) -> RunFolder:
