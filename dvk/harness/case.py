@@ -33,6 +33,8 @@ class Case:
     """By input tensor, whether rounding noise may touch it; None: decided when asked."""
     sensitivity: list[Sensitivity] | None = field(default=None, repr=False)
     """By output leaf; None until a candidate was off."""
+    looked_up: bool = False
+    """A candidate was off, and what could be held against float64 has been since."""
 
     @property
     def seed(self) -> int:

@@ -187,7 +187,12 @@ class Cases:
 
     def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
         """A candidate's result by `calls.describe` against a case."""
-        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
+        found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
+        if not found.ok and found.worst == found.worst and not case.looked_up:
+            case.looked_up = True
+            if self._calibration.held(case.draw, case.spec_text, case.expected):
+                found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
+        return found
 
     def check_buffers(self, case: Case, got: Buffers) -> Outcome:
         """The candidate's buffers after the call."""

@@ -24,7 +24,7 @@ from dvk import machine, resources
 from dvk.config import Config
 from dvk.records import Candidate, Status, Task, Tier, Verdict, content_hash
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised whenever the judge would decide differently or a verdict's fields change their meaning."""
 MAX_BYTES = 256 << 20
 """About 100,000 verdicts; the oldest go first."""
