@@ -222,7 +222,7 @@ class Cases:
             seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
             case = self._held_against_truth(Key(self._cheap(), NATIVE, 0, seed, backward))
             self._keep(case.key, case)
-            thin = replace(case, args=[], kwargs={}, buffers={}, expected=[_thin(e) for e in case.expected])
+            thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]
 
@@ -287,7 +287,7 @@ class Cases:
                 reason = str(why)
                 continue
             if key.family == STRAYS and self._lurking is None and not key.backward:
-                self._lurking = [_thin(e) for e in case.expected], keep_sign
+                self._lurking = [e.thin() for e in case.expected], keep_sign
             return case
         raise Unfit(reason)
 
@@ -395,11 +395,6 @@ class Cases:
 
     def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
         return Case(key, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
-
-
-def _thin(want: Expected) -> Expected:
-    """What later draws need of it, without its tensors."""
-    return replace(want, same=None, truth=None, scale=None if want.scale is None else want.scale[:0])
 
 
 __all__ = ["Case", "Cases", "Key", "Outcome", "plan"]

@@ -9,7 +9,7 @@ what is admitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,10 @@ class Expected:
     finite: bool = True
     wide: bool = False
     """Compared in float64: float32's own rounding would show."""
+
+    def thin(self) -> Expected:
+        """What later draws need of it, without its tensors."""
+        return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0])
 
 
 @dataclass(frozen=True)
