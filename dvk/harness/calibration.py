@@ -66,7 +66,7 @@ class Calibration:
         for i, want in enumerate(expected):
             if want.scale is None:
                 continue
-            if truth is not None and (wide := _leaf(truth, i, want)) is not None and wide.dtype in (torch.float64, torch.complex128):
+            if (wide := _wide(truth, i, want)) is not None:
                 want.own = self._own(want, wide)
                 want.truth = wide if want.own.typical == want.own.typical else None
             if want.truth is None:
@@ -81,7 +81,7 @@ class Calibration:
                 want.admitted = want.admitted.at_least(like[i].admitted)
             want.wide = want.admitted.typical < 1e-7
             if want.truth is not None and not want.wide:
-                want.truth = want.truth.to(torch.complex64 if want.truth.is_complex() else torch.float32)
+                want.truth = _narrowed(want.truth)
         return expected
 
     def followed(self, draw: Draw, answer: Answer, like: list[Expected]) -> list[Expected]:
@@ -104,13 +104,11 @@ class Calibration:
         truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
         found = False
         for number, want in enumerate(expected):
-            wide = _leaf(truth, number, want)
-            if want.scale is None or want.truth is not None or wide is None or wide.dtype not in (torch.float64, torch.complex128):
+            if want.scale is None or want.truth is not None or (wide := _wide(truth, number, want)) is None:
                 continue
             own = self._own(want, wide)
             if own.typical == own.typical:
-                narrow = torch.complex64 if wide.is_complex() else torch.float32
-                want.truth, found = wide if want.wide else wide.to(narrow), True
+                want.truth, found = wide if want.wide else _narrowed(wide), True
         return found
 
     def _outsides(self, draw: Draw, answer: Answer) -> list[Expected]:
@@ -168,3 +166,12 @@ def _leaf(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | 
         return None
     leaf = answer.leaves[number]
     return leaf if isinstance(leaf, torch.Tensor) and leaf.shape == want.same.shape else None
+
+
+def _wide(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+    leaf = _leaf(answer, number, want)
+    return leaf if leaf is not None and leaf.dtype in (torch.float64, torch.complex128) else None
+
+
+def _narrowed(wide: torch.Tensor) -> torch.Tensor:
+    return wide.to(torch.complex64 if wide.is_complex() else torch.float32)

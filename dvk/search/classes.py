@@ -53,12 +53,6 @@ def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     return list(found.values())
 
 
-def kernels_of(problem: Problem, recipes: tuple[str, ...]) -> list[Kernel]:
-    """The kernels of the problem's graph under some recipes, in launch order."""
-    assert problem.captured is not None
-    return fuse(problem.task, problem.captured, recipes).ordered
-
-
 def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[Observed]:
     """What verdicts say of kernels: those of candidates that differ in the schedule of one, and of those like it, from one with the
     default there.
@@ -66,10 +60,11 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
     Args:
         tried: the composer's candidates with their verdicts; what was not timed is passed over.
     """
-    default = renderer(problem.backend).default_schedule
+    captured, default = problem.captured, renderer(problem.backend).default_schedule
+    assert captured is not None
     timed = [(structure(c), c.schedule, v.timing.speedup.value) for c, v in tried if v.timing is not None and v.tier == "search"]
     speeds = {_key(recipes, schedule): speed for recipes, schedule, speed in timed}
-    groups = {recipes: alike(kernels_of(problem, recipes)) for recipes in dict.fromkeys(recipes for recipes, _, _ in timed)}
+    groups = {recipes: alike(fuse(problem.task, captured, recipes).ordered) for recipes in {recipes for recipes, _, _ in timed}}
     logs: dict[tuple[str, str], list[float]] = defaultdict(list)
     for recipes, schedule, speed in timed:
         for group in groups[recipes]:

@@ -210,6 +210,23 @@ def differences(
     return found
 
 
+def check(made: Sequence[tuple[str, Program]], *, scale: float = 1.0, strict: bool = False) -> None:
+    """Every program, by its name, agrees with eager, reads no memory but its own, and leaves no call to torch.
+
+    Args:
+        strict: hold each result to its own dtype, and not to the first argument's where that is less precise.
+    """
+    compiled(program for _, program in made)
+    wrong = {}
+    for name, program in made:
+        found = differences(program.run(), program.eager(), scale=scale, precision=None if strict else program.args[0].dtype)
+        found += [f"stayed a call: {op}" for op in program.externs]
+        found += [text for kernel in program.kernels for text in out_of_bounds(kernel)]
+        if found:
+            wrong[name] = found
+    assert wrong == {}
+
+
 def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float, floor: float) -> list[str]:
     finite = torch.isfinite(y)
     odd = ~finite & ~((x == y) | (torch.isnan(x) & torch.isnan(y))) | (finite & ~torch.isfinite(x))

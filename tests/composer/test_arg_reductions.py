@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,23 +10,12 @@ import torch
 
 from dvk.composer import applicable, cpp
 from dvk.composer.compose import fuse
-from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds
+from tests.composer import programs
+from tests.composer.programs import TASK, Program, capture
 
 INF, NAN = float("inf"), float("nan")
 Made = list[tuple[str, Program]]
-
-
-def check(made: Made) -> None:
-    """Every program agrees with eager to the last index, and leaves no call to torch."""
-    compiled(program for _, program in made)
-    wrong = {}
-    for name, program in made:
-        found = differences(program.run(), program.eager())
-        found += [f"stayed a call: {op}" for op in program.externs]
-        found += [text for kernel in program.kernels for text in out_of_bounds(kernel)]
-        if found:
-            wrong[name] = found
-    assert wrong == {}
+check = partial(programs.check, strict=True)
 
 
 def along(x: torch.Tensor) -> Any:

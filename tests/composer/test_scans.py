@@ -10,23 +10,10 @@ import torch
 
 from dvk.composer import applicable, cpp
 from dvk.composer.compose import fuse
-from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds
+from tests.composer.programs import TASK, Program, capture, check, compiled
 
 INF, NAN = float("inf"), float("nan")
 Made = list[tuple[str, Program]]
-
-
-def check(made: Made, *, scale: float = 1.0) -> None:
-    """Every program agrees with eager, and leaves no call to torch."""
-    compiled(program for _, program in made)
-    wrong = {}
-    for name, program in made:
-        found = differences(program.run(), program.eager(), scale=scale, precision=program.args[0].dtype)
-        found += [f"stayed a call: {op}" for op in program.externs]
-        found += [text for kernel in program.kernels for text in out_of_bounds(kernel)]
-        if found:
-            wrong[name] = found
-    assert wrong == {}
 
 
 def along(x: torch.Tensor) -> Any:

@@ -180,7 +180,7 @@ def test_a_validation_parquet_is_a_suite(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     extra = json.dumps({"module_name": "Net"})
     rows = [{"reward_model": json.dumps({"ground_truth": SOURCE + f"# {n}"}), "extra_info": extra} for n in "ab"]
-    write_parquet(tmp_path / "level2.parquet", {"reward_model": "large_string", "extra_info": "large_string"}, [rows])
+    write_parquet(tmp_path / "level2.parquet", {"reward_model": "large_string", "extra_info": "large_string"}, rows)
     found = read(tmp_path / "level2.parquet")
     assert [(p.name, p.groups) for p in found] == [("level2/Net", {"level": "level2"}), ("level2/Net_2", {"level": "level2"})]
     run = RunFolder(tmp_path / "run", {}, -1)

@@ -7,7 +7,7 @@ injected skills tells the second kind of policy.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +64,12 @@ def write(path: Path, examples: Iterable[Example]) -> int:
     Raises:
         MachineError: pyarrow is not installed.
     """
-    return tables.write_parquet(path, COLUMNS, _batches(examples))
+    return tables.write_parquet(path, COLUMNS, map(_row, examples))
 
 
-def _batches(examples: Iterable[Example]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for one in examples:
-        batch.append({
-            "messages": json.dumps(one.messages, ensure_ascii=False),
-            "tools": json.dumps(one.tools, ensure_ascii=False) if one.tools else None,
-            "enable_thinking": bool(one.quality.get("enable_thinking", False)),
-        })
-        if len(batch) == tables.BATCH_ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _row(example: Example) -> dict[str, Any]:
+    return {
+        "messages": json.dumps(example.messages, ensure_ascii=False),
+        "tools": json.dumps(example.tools, ensure_ascii=False) if example.tools else None,
+        "enable_thinking": bool(example.quality.get("enable_thinking", False)),
+    }

@@ -6,7 +6,7 @@ Structures are nested as in the published files; `ops` is a JSON list as text, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,25 +51,18 @@ def write(path: Path, rows: Iterable[Row]) -> int:
     Raises:
         MachineError: pyarrow is not installed.
     """
-    return tables.write_parquet(path, COLUMNS, _batches(rows))
+    return tables.write_parquet(path, COLUMNS, map(_columns, rows))
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for row in rows:
-        batch.append({
-            "data_source": "dvk",
-            "prompt": [{"role": "user", "content": row.prompt}],
-            "ability": "kernel_optimization",
-            "reward_model": {"style": "rule", "ground_truth": row.source, "entry_point": row.entry},
-            "extra_info": {
-                "entry_point": row.entry, "level": row.level, "module_name": row.name,
-                "ops": json.dumps(list(operators.signature(row.source, row.entry))), "original_prompt": "", "repo_name": "",
-                "type": "dvk", "uuid": content_hash(row.source),
-            },
-        })  # fmt: skip
-        if len(batch) == tables.BATCH_ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _columns(row: Row) -> dict[str, Any]:
+    return {
+        "data_source": "dvk",
+        "prompt": [{"role": "user", "content": row.prompt}],
+        "ability": "kernel_optimization",
+        "reward_model": {"style": "rule", "ground_truth": row.source, "entry_point": row.entry},
+        "extra_info": {
+            "entry_point": row.entry, "level": row.level, "module_name": row.name,
+            "ops": json.dumps(list(operators.signature(row.source, row.entry))), "original_prompt": "", "repo_name": "",
+            "type": "dvk", "uuid": content_hash(row.source),
+        },
+    }  # fmt: skip

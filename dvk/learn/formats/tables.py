@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -31,12 +32,15 @@ Column: TypeAlias = "str | list[Any] | dict[str, Any]"
 """An arrow type by its alias, e.g. `large_string`; `[Column]` is a list of them, `{name: Column}` a struct."""
 
 
-def write_parquet(path: Path, columns: Mapping[str, Column], batches: Iterable[list[dict[str, Any]]]) -> int:
+def write_parquet(path: Path, columns: Mapping[str, Column], rows: Iterable[dict[str, Any]]) -> int:
     """Write rows, aside and then renamed; how many there were.
 
     Args:
         columns: by name.
-        batches: lists of rows that have these columns; each becomes a row group.
+        rows: with these columns; so many as are decoded at a time become a row group.
+
+    Raises:
+        MachineError: pyarrow is not installed.
     """
     arrow, parquet = _pyarrow()
     schema = arrow.schema([(name, _type(arrow, kind)) for name, kind in columns.items()])
@@ -45,7 +49,8 @@ def write_parquet(path: Path, columns: Mapping[str, Column], batches: Iterable[l
     number = 0
     try:
         with parquet.ParquetWriter(aside, schema) as out:
-            for batch in batches:
+            waiting = iter(rows)
+            while batch := list(islice(waiting, BATCH_ROWS)):
                 out.write_table(arrow.Table.from_pylist(batch, schema=schema))
                 number += len(batch)
         os.replace(aside, path)

@@ -38,7 +38,7 @@ def write(path: Path, name: str, examples: Iterable[Example], problems: list[str
     if name == "combined":
         return combined.write(path, examples)
     fitting = _fitting({"coldstart": coldstart, "seed": seed, "skills": summary, "selection": selection}[name], examples, problems)
-    return tables.write_parquet(path, COLDSTART, _batches(fitting)) if name == "coldstart" else _lines(path, fitting)
+    return tables.write_parquet(path, COLDSTART, fitting) if name == "coldstart" else _lines(path, fitting)
 
 
 def coldstart(example: Example) -> dict[str, Any]:
@@ -135,17 +135,6 @@ def _fitting(row_of: Callable[[Example], dict[str, Any]], examples: Iterable[Exa
             yield row_of(example)
         except ValueError as error:
             problems.append(f"{example.id}: {error}")
-
-
-def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == tables.BATCH_ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _lines(path: Path, rows: Iterable[dict[str, Any]]) -> int:
