@@ -11,10 +11,11 @@ class Collect(Section):
     """`dvk sft collect`."""
 
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 130M tokens.")
-    per_task: int = Field(6, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
-    mutants: int = Field(4, ge=0, description="Graphs made of each captured one by exchanging operators and operands, so that a small "
+    drawn: float = Field(5.0, ge=1, description="Tasks generated for each that texts are written for: those with rare operators first.")
+    per_task: int = Field(4, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
+    mutants: int = Field(10, ge=0, description="Graphs made of each captured one by exchanging operators and operands, so that a small "
                          "model cannot know tasks by heart; cheaper than capturing another.")
-    per_mutant: int = Field(2, ge=1, description="Texts a mutant; another mutant teaches more than another text.")
+    per_mutant: int = Field(1, ge=1, description="Texts a mutant; another mutant teaches more than another text.")
     with_skills: float = Field(0.5, ge=0, le=1, description="Share of texts that follow notes.")
     interpret: bool = Field(False, description="Without a GPU execute Triton texts in its interpreter, 10 to 70 s each.")
     offset: float = Field(0.5, ge=0, le=1, description="Share of tasks listed from other indices than 0, or high ones stay unseen.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from dvk.errors import UsageError
 from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
+from dvk.pipelines.sft.collect import varied
 from dvk.pipelines.sft.episodes import PER_GPU, at_a_time
 from dvk.pipelines.sft.stages import Request, sft
+from dvk.tasks.generate import generate
 
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0}})
 
@@ -100,3 +104,16 @@ def test_a_gpu_is_given_no_more_workers_than_its_clock_and_memory_serve(
 ) -> None:
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: tuple(gib << 30 for gib in free_gib))
     assert at_a_time("triton", asked) == given and at_a_time("cpp", asked) == asked
+
+
+def test_tasks_with_rare_operators_are_written_about_first() -> None:
+    made = list(generate(4, 240, device="cpu"))
+    having = Counter(family for task in made for family in set(task.signature))
+    kept = [task for seed in range(12) for task in varied(made, 60, random.Random(seed))]
+    share = {name: sum(any(having[f] <= 6 for f in task.signature) for task in tasks) / len(tasks) for name, tasks in
+             (("made", made), ("kept", kept))}  # fmt: skip
+    assert share["kept"] > 1.7 * share["made"] > 0
+    levels = Counter(task.level for task in made)
+    assert {level: pytest.approx(count * 3, abs=12) for level, count in levels.items()} == Counter(task.level for task in kept)
+    assert varied(made, 60, random.Random(1)) == varied(made, 60, random.Random(1)) and len(varied(made, 60, random.Random(1))) == 60
+    assert varied(made[:3], 3, random.Random(0)) == made[:3]

@@ -14,6 +14,7 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
+from dvk.tasks.generate import Generated
 
 BLOCK = 100
 """Tasks a block: about a minute of one core."""
@@ -43,6 +45,7 @@ class Block:
 
     number: int
     num_tasks: int
+    num_drawn: int
     backend: Backend
     seed: int
     per_task: int
@@ -71,8 +74,9 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     folder.mkdir(parents=True, exist_ok=True)
     each = -(-num_tasks // len(backends))
     how = config.collect
-    blocks = [Block(number, min(BLOCK, each - number * BLOCK), backend, config.seed, how.per_task, how.mutants, how.per_mutant,
-                    how.with_skills, how.offset, str(folder)) for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
+    blocks = [Block(number, size := min(BLOCK, each - number * BLOCK), round(size * how.drawn), backend, config.seed, how.per_task,
+                    how.mutants, how.per_mutant, how.with_skills, how.offset, str(folder))
+              for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
     counts: Counter[str] = Counter()
     for row in run.read("collect/blocks.jsonl"):
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
@@ -125,7 +129,7 @@ def render(block: Block) -> dict[str, Any]:
                 counts["examples"] += 1
                 counts[f"kind_{example.kind}"] += 1
 
-    for made in generate(rng.randrange(1 << 48), block.num_tasks, device=device):
+    for made in varied(list(generate(rng.randrange(1 << 48), block.num_drawn, device=device)), block.num_tasks, rng):
         counts["tasks"] += 1
         task = made.task(device)
         about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
@@ -153,6 +157,25 @@ def render(block: Block) -> dict[str, Any]:
     aside.write_text("".join(line + "\n" for line in lines))
     aside.rename(block.path)
     return {"backend": block.backend, "number": block.number, **counts}
+
+
+def varied(made: Sequence[Generated], count: int, rng: random.Random) -> list[Generated]:
+    """`count` of the tasks, those with the rarer operators likelier, as many of each level as there are; in their order.
+
+    An operator that one task in two hundred has is not learnt from tasks as they come.
+    """
+    having = Counter(family for task in made for family in set(task.signature))
+    keys = {}
+    for place, task in enumerate(made):
+        # Efraimidis and Spirakis 2006: the largest u^(1/w) are a draw without replacement with weights w, here one over
+        # the count of the rarest family.
+        keys[place] = rng.random() ** min(having[family] for family in task.signature)
+    levels: dict[str, list[int]] = {}
+    for place, task in enumerate(made):
+        levels.setdefault(task.level, []).append(place)
+    found = [place for places in levels.values()
+             for place in sorted(places, key=keys.__getitem__)[-max(1, round(len(places) * count / len(made))):]]  # fmt: skip
+    return [made[place] for place in sorted(found)][:count]
 
 
 def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
