@@ -69,11 +69,15 @@ class RayCourt:
             sharers = self.seats.sharers(place)
             try:
                 answer = ray.get(place.actor.judge.remote(self._kind, self.task, candidate, tier, tuple(baselines), sharers, limit_s))
-            except BaseException as error:
+            except ray.exceptions.RayTaskError:  # our bug, raised there
+                self.seats.lose(place)
+                raise
+            except ray.exceptions.RayError as error:  # its process or its node died
                 why = f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
                 self.seats.lose(place, why)
-                if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
-                    continue  # its process or its node died
+                continue
+            except BaseException:  # we are interrupted, and it is still at work
+                self.seats.lose(place)
                 raise
             self.seats.give(place)
             self._before = place

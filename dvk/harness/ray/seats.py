@@ -113,13 +113,19 @@ class Seats:
             place.free = True
             self._changed.notify_all()
 
-    def lose(self, place: Place, why: str) -> None:
-        """The seat is dead, or to be: nothing that it may still say is heard."""
+    def lose(self, place: Place, why: str | None = None) -> None:
+        """The seat is to be dead: nothing that it may still say is heard.
+
+        Args:
+            why: it died by itself, and what it judged goes to another; None: nobody wants it any more.
+        """
         with self._changed:
             self._places.remove(place)
-            self.num_lost += 1
-        print(f"a judge on {place.node} was lost, its candidate goes to another: {why}", file=sys.stderr, flush=True)
-        self.cluster.ray.kill(place.actor)
+            self.num_lost += why is not None
+        if why is not None:
+            print(f"a judge on {place.node} was lost, its candidate goes to another: {why}", file=sys.stderr, flush=True)
+        if self.cluster.ray.is_initialized():
+            self.cluster.ray.kill(place.actor)
 
     def sharers(self, place: Place) -> int:
         """Seats on its node, this one included."""
