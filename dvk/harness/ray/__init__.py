@@ -17,6 +17,8 @@ anything is sent. Verdicts are kept by the kinds of machine in the cluster. Not 
 seat computes for itself, since its inputs are its secret and its last bits its machine's; threads go on with the seat and the task
 that they had, so that this happens about once a seat and task.
 
+How far this carries, and what stops it, is simulated in tests/benchmarks/scaling.md.
+
 Nodes need the same dvk, and reach nothing of the driver's files. The driver examines and captures the tasks itself, so it needs a
 GPU where the tasks do.
 """
