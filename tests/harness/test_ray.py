@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -44,7 +45,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ray_is_imported_only_when_asked_for() -> None:
-    code = "import sys, dvk.harness, dvk.agents.judging, dvk.pipelines.train; print('ray' in sys.modules)"
+    code = "import sys, dvk.harness, dvk.agents.judging; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -249,6 +250,34 @@ def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
     assert told["fast_p"]["0"] == 1.0 and "3 candidates at a time" in done.stderr
+
+
+@pytest.mark.slow
+def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
+    connecting.close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "ray.util.client.server", "--address", nodes.address, "--host", "127.0.0.1", "--port", str(port),
+         "--mode", "proxy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})  # fmt: skip  # a busy machine
+    try:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        command = [sys.executable, "-m", "dvk", "verify", *(f"tests/harness/files/{name}.py" for name in ("affine", GOOD, WRONG)), "--anew",
+                   "--json", "--tier", "smoke", "--engine", f"ray://127.0.0.1:{port}", "--out", str(tmp_path / "run")]
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 1, done.stderr[-2000:]
+        assert [row["status"] for row in json.loads(done.stdout)] == ["ok", "mismatch"]
+    finally:
+        kill(server.pid)
+        server.wait()
 
 
 @pytest.mark.slow

@@ -142,6 +142,7 @@ def _init(ray: ModuleType, engine: str) -> None:
     except (OSError, RuntimeError, ValueError, ImportError, TimeoutError) as error:
         if isinstance(error, ImportError):  # its client is an extra of its own
             raise UsageError(f"`--engine {engine}` needs Ray's client: {error}", "pip install 'dvk[ray]'") from None
-        problem = f"no Ray cluster can be had at `{engine}`: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}"
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        problem = f"no Ray cluster can be had at `{engine}`: {' … '.join(dict.fromkeys((said[0], said[-1])))}"
         hint = "look at `ray status` there; ray:// wants the client port (10001); export RAY_AUTH_MODE=token where it asks for a token"
         raise MachineError(problem, hint) from None
