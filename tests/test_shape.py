@@ -183,7 +183,7 @@ def test_imported_packages_are_declared() -> None:
     assert outside <= declared, f"not in pyproject's dependencies: {outside - declared}"
 
 
-HEAVY = {"torch", "triton", "transformers", "peft", "numpy", "pydantic", "sqlite_utils", "fastapi", "uvicorn", "mcp"}
+HEAVY = {"torch", "triton", "transformers", "peft", "numpy", "pydantic", "sqlite_utils", "fastapi", "uvicorn", "mcp", "ray"}
 
 
 def test_help_loads_nothing_heavy() -> None:

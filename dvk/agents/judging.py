@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from dvk.config import Config
 from dvk.harness.court import Contract
-from dvk.harness.courts import AnyCourt, open_court
+from dvk.harness.courts import AnyCourt, elsewhere, open_court
 from dvk.harness.once import Once
 from dvk.harness.pool import gpu_for
 from dvk.harness.remembered import Remembered, key
@@ -131,7 +131,7 @@ class Docket(Generic[K]):
                 court.close()
 
     def _verdict(self, court: AnyCourt, task: Task, candidate: Candidate) -> Verdict:
-        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract}
+        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **elsewhere(self.config)}
         asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
 
         def judge() -> Verdict:

@@ -37,6 +37,8 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     judge: Annotated[str | None, typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")] = None,
+    engine: Annotated[str | None, typer.Option(
+        help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
@@ -63,7 +65,7 @@ def command(
     request = Request(suite, policy, turns, samples, iterations, window, library, no_skills,
                       tuple(b for b in baseline or () if b != "eager"), backend, device, tuple(only or ()), workers, hygiene, kernelbench,
                       out, resume, tuple(sys.argv))  # fmt: skip
-    summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge}))
+    summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 

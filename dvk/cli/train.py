@@ -23,6 +23,8 @@ def command(
     sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    engine: Annotated[str | None, typer.Option(
+        help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
@@ -60,7 +62,7 @@ def command(
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     request = Request(start, steps, tasks, validation, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
-    merged = configuration.load(config, settings or [], settings_of(ablate or ()))
+    merged = configuration.load(config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine})
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)
         print(json.dumps(told) if as_json else f"{told['table']}\nrun: {told['run']}")

@@ -52,6 +52,9 @@ def command(
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve` or KernelGYM's own: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
@@ -116,7 +119,7 @@ def command(
         resume=resume,
         argv=tuple(sys.argv),
     )
-    merged = configuration.load(config, settings or [], {"remote.judge": judge})
+    merged = configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine})
     rows, folder = verify(request, merged, progress=_progress)
     print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
     if as_json:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dvk.config.section import Section
 
 
 class Remote(Section):
-    """A judge on another machine: any server that speaks KernelGYM's protocol, `dvk serve` included."""
+    """Judges on other machines: a server that speaks KernelGYM's protocol, `dvk serve` included, or the nodes of a Ray cluster."""
 
     judge: str | None = Field(None, description="Who judges: kernelgym:URL; null judges here. `--judge` sets it.")
+    engine: str | None = Field(
+        None, description="Ray cluster whose nodes judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto; `--engine` sets it.")
     token_env: str = Field(
         "DVK_JUDGE_TOKEN", description="Environment variable that holds the server's token; tokens do not belong in files.")
     timeout_s: float = Field(
         900.0, gt=0, description="Longest wait for one verdict: KernelGYM's default limit of 300 s, and twice that in its queue.")
     retries: int = Field(5, ge=0, description="Tries after the first where the server cannot be reached; with their pauses about 30 s.")
     poll_s: float = Field(1.0, gt=0, description="Between two questions for a verdict, where the connection that waited for it was lost.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Remote:
+        if self.judge is not None and self.engine is not None:
+            raise ValueError("judge and engine exclude each other")
+        return self
 
 
 class Serve(Section):

@@ -1,4 +1,4 @@
-"""Which court judges: this machine's, or a server's where the settings name one."""
+"""Which court judges: this machine's, a server's, or a Ray cluster's, where the settings name one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Literal, TypeAlias
 from dvk.config import Config
 from dvk.harness.court import Contract, Court
 from dvk.harness.kernelgym.remote import RemoteCourt
-from dvk.records import Task
+from dvk.harness.ray.cluster import connect
+from dvk.harness.ray.court import RayCourt
+from dvk.records import Device, Task
 
-AnyCourt: TypeAlias = "Court | RemoteCourt"
+AnyCourt: TypeAlias = "Court | RemoteCourt | RayCourt"
 
 
 def open_court(
@@ -19,10 +21,31 @@ def open_court(
     """A court for `task`; arguments as of `Court`.
 
     Raises:
-        UsageError: `remote.judge` is not one.
+        UsageError: `remote.judge` or `remote.engine` is none.
+        MachineError: the cluster cannot be reached.
     """
     if config.remote.judge is not None:
         return RemoteCourt(
             task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
+    if config.remote.engine is not None:
+        return RayCourt(task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
     return Court(
         task, config, backward=backward, brief=brief, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
+
+
+def room(config: Config, device: Device) -> int | None:
+    """Candidates that can be in work at a time where the settings name a cluster; None where this machine decides.
+
+    Raises:
+        UsageError, MachineError: see `connect`; the cluster has no such device.
+    """
+    return None if config.remote.engine is None else connect(config.remote.engine).room(device, config.rollout.judges)
+
+
+def elsewhere(config: Config) -> dict[str, object]:
+    """What tells verdicts of a cluster from those of this machine, for their key: the kinds of machine in it.
+
+    Raises:
+        UsageError, MachineError: see `connect`.
+    """
+    return {} if config.remote.engine is None else {"cluster": connect(config.remote.engine).machines}

@@ -19,7 +19,7 @@ from dvk import machine
 from dvk.config import Config
 from dvk.harness import recording
 from dvk.harness.court import Contract
-from dvk.harness.courts import AnyCourt, open_court
+from dvk.harness.courts import AnyCourt, elsewhere, open_court
 from dvk.harness.once import Once
 from dvk.harness.remembered import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
@@ -84,7 +84,7 @@ class Pool:
             MachineError: no sandbox can be started. Jobs in work are given up.
         """
         jobs = list(jobs)
-        desk = _Desk(jobs)
+        desk, where = _Desk(jobs), elsewhere(self.config)
         if contract != "module" and any(task.device == "cuda" and candidate.backend != "cpp" for task, candidate in jobs):
             self.warm()
         once: Once[Verdict] = Once()
@@ -106,7 +106,7 @@ class Pool:
                             profile=profile)
                     court.sharers = sharers
                     mine = court
-                    flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract}
+                    flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
                     if profile:
                         flags["profile"] = profile
                     name = key(task, candidate, tier, baselines, self.config, flags)

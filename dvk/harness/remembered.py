@@ -79,7 +79,8 @@ def _packages() -> str:
 def keepable(verdict: Verdict) -> bool:
     """Another day would bring the same: no claim (it says what was measured now), nothing the machine's load decided."""
     crowded = verdict.error is not None and "out of memory" in verdict.error.lower()
-    return verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded
+    judged = bool(verdict.machine)  # else nobody got to the end of it
+    return judged and verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded
 
 
 class Remembered:

@@ -9,7 +9,7 @@ With `resume`, candidates that the run folder already has a verdict for are not 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from dvk import machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import BASELINES, Pool, backends, static
+from dvk.harness.courts import room
 from dvk.harness.kernelgym import remote
 from dvk.harness.remembered import Remembered
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
@@ -145,7 +146,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
         )
         keys = [
-            _key(request, job, candidate, device, config.remote.judge)
+            _key(request, job, candidate, device, config.remote.judge or config.remote.engine)
             for job, (candidate, device) in zip(request.jobs, placed, strict=True)
         ]
         rows: dict[int, Row] = {
@@ -158,7 +159,8 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             for i in missing:
                 yield loaded[request.jobs[i].reference, placed[i][1]], placed[i][0]
 
-        pool = Pool(_workers(request, len(missing)), config, None if request.anew else Remembered())
+        workers = _workers(request, len(missing), config, {device for _, device in placed})
+        pool = Pool(workers, config, None if request.anew else Remembered())
         found = pool.map(
             work(), tier=request.tier, baselines=request.baselines, backward=request.backward,
             require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
@@ -298,8 +300,9 @@ def _load(
     }
 
 
-def _workers(request: Request, num_jobs: int) -> int:
-    wanted = request.workers or min(machine.num_cores(), MAX_WORKERS)
+def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
+    there = sum(room(config, device) or 0 for device in devices)
+    wanted = request.workers or there or min(machine.num_cores(), MAX_WORKERS)
     return max(1, min(wanted, num_jobs))
 
 

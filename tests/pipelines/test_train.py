@@ -14,8 +14,9 @@ from dvk import tasks
 from dvk.agents import Subject, dialects
 from dvk.backbone import open_backbone
 from dvk.composer import capture, compact
-from dvk.config import Config
+from dvk.config import Config, changed
 from dvk.errors import DvkError, UsageError
+from dvk.harness.ray import cluster
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
@@ -111,6 +112,22 @@ def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
     assert [p.name for p in (whole / "checkpoints").iterdir()] == ["step_000002"]
     page = Page((whole / "report.html").read_text())
     assert (1, "2 steps of training") in page.headings and {"reward_turn_1", "save_s"} <= {row[0] for row in page.table("Figure")}
+
+
+@pytest.mark.slow
+def test_a_step_judged_on_a_cluster_of_its_own(taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="there is no Ray for this Python")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's folder
+    monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))  # nothing is known from runs before
+    try:
+        train(request(taught, problems, tmp_path / "run", steps=1), changed(CONFIG, {"remote.engine": "ray"}))
+    finally:
+        cluster.close()
+    (row,) = metrics(tmp_path / "run")
+    lines = (tmp_path / "run" / "episodes" / "step_000000.jsonl").read_text().splitlines()
+    traces = [trace for line in lines for trace in Episode.model_validate_json(line).traces]
+    verdicts = [turn.verdict for trace in traces for turn in trace.turns if turn.verdict is not None]
+    assert row["right"] > 0.5 and verdicts and not any(verdict.cached for verdict in verdicts)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from dvk.backbone import Usage, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.ceilings import Ceilings
+from dvk.harness.courts import room
 from dvk.pipelines.eval import recorded
 from dvk.pipelines.eval.arithmetic import flop_ms
 from dvk.pipelines.eval.progress import Progress
@@ -43,9 +44,14 @@ class Court(Docket[Any]):
         return found
 
 
-def workers_for(request: Request, config: Config, device: str) -> int:
-    """Candidates in work at a time: as many a GPU as the settings say, on every GPU."""
-    return request.workers or config.rollout.judges * max(1, len(machine.gpu_names()) if device == "cuda" else 1)
+def workers_for(request: Request, config: Config, device: Device) -> int:
+    """Candidates in work at a time: as many a GPU as the settings say, on every GPU of this machine or of the cluster.
+
+    Raises:
+        UsageError, MachineError: see `room`.
+    """
+    there = room(config, device)
+    return request.workers or there or config.rollout.judges * max(1, len(machine.gpu_names()) if device == "cuda" else 1)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Session:
             self._tunings().learn(self.task.id, classes.observed(problem, tried))
 
     def _tunings(self) -> Tunings:
-        return Tunings(self.config.remote.judge or machine.fingerprint(self.task.device), self.backend)
+        return Tunings(self.config.remote.judge or self.config.remote.engine or machine.fingerprint(self.task.device), self.backend)
 
     def _capture(self, live: Live) -> Captured | None:
         """The operator graph; None where there is none and the model can do without."""

@@ -22,6 +22,7 @@ from dvk.agents import Subject, play_many, trials
 from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config
 from dvk.harness import backends
+from dvk.harness.courts import room
 from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, rows
 from dvk.learn.reinforce import update
@@ -73,7 +74,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         state = State.restore(run, request.start, request.library, request.steps, config, team)
         draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
-        guards, workers = Guards(config.train), request.workers or config.rollout.judges
+        there = room(config, "cuda" if device == "cuda" else "cpu")
+        guards, workers = Guards(config.train), request.workers or (config.rollout.judges if there is None else max(1, there // team.size))
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)

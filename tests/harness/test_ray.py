@@ -1,0 +1,302 @@
+"""Judging on a Ray cluster: a real one of several nodes on this machine, C++ candidates, nodes and actors killed in mid-run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk import config as configuration
+from dvk.agents.judging import Docket
+from dvk.config import Config, Remote
+from dvk.errors import MachineError, UsageError
+from dvk.harness import Pool
+from dvk.harness.courts import elsewhere, open_court, room
+from dvk.harness.ray import cluster as connecting
+from dvk.harness.ray.court import want_of
+from dvk.harness.ray.seats import Seats, seats_of
+from dvk.harness.remembered import Remembered, keepable
+from dvk.records import Candidate, Status, Task, Verdict
+from dvk.sandbox import proctree
+from tests.harness.conftest import QUICK, candidate
+from tests.harness.conftest import task as task_of
+
+TOP = Path(__file__).resolve().parent.parent.parent
+GOOD, WRONG = "good/cpp_affine", "bad/cpp_tail_left_out"
+
+
+# ---------------------------------------------------------------- without a cluster
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # type: ignore[arg-type]  # as if there were none
+    with pytest.raises(UsageError, match=r"not installed") as error:
+        connecting.connect("ray")
+    assert error.value.hint == "pip install 'dvk[ray]'"
+
+
+def test_ray_is_imported_only_when_asked_for() -> None:
+    code = "import sys, dvk.harness, dvk.agents.judging; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("engine", ["spark", "ray:port", "http://here:1", "ray://here", ""])
+def test_an_unknown_engine_is_refused(engine: str) -> None:
+    with pytest.raises(UsageError, match="unknown engine"):
+        connecting.connect(engine)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_cluster_that_is_not_there_is_missed_at_once(scheme: str) -> None:
+    pytest.importorskip("ray", reason="there is no Ray for this Python")
+    with pytest.raises(MachineError, match="nobody answers"):
+        connecting.connect(f"{scheme}127.0.0.1:1")
+
+
+def test_judge_and_engine_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="exclude"):
+        configuration.load(flags={"remote.judge": "kernelgym:http://here:1", "remote.engine": "ray"})
+
+
+def test_a_gpu_is_shared_by_as_many_as_the_settings_say() -> None:
+    for judges in (1, 2, 3, 7):
+        share = want_of("cuda", configuration.load(settings=[f"rollout.judges={judges}"])).share
+        assert judges * share <= 1.0 < (judges + 1) * share
+    assert want_of("cpu", Config()).share == 1.0
+
+
+def test_verdicts_of_this_machine_are_not_told_apart() -> None:
+    assert elsewhere(Config()) == {} and room(Config(), "cpu") is None
+
+
+def test_what_nobody_judged_to_its_end_is_not_remembered() -> None:
+    lost = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="its judges were lost")
+    assert not keepable(lost) and keepable(lost.model_copy(update={"machine": "m"}))
+
+
+def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
+    code = "import os\nfrom dvk.harness.ray.seat import unbound\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nunbound()\n" \
+           "print(os.environ.get('OMP_NUM_THREADS'))"
+    for given, left in ((None, "None"), ("3", "3")):
+        env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | ({"OMP_NUM_THREADS": given} if given else {})
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == left
+
+
+# ---------------------------------------------------------------- a cluster of three nodes, one CPU each
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """The cluster; its head offers nothing, as a driver's machine that does not judge."""
+    pytest.importorskip("ray", reason="there is no Ray for this Python")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        small = {"object_store_memory": 80 << 20}
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+        for _ in range(3):
+            made.add_node(num_cpus=1, **small)
+        try:
+            yield made
+        finally:
+            connecting.close()
+            made.shutdown()
+
+
+@pytest.fixture
+def config(nodes: Any) -> Config:
+    """Settings that name it."""
+    return QUICK.model_copy(update={"remote": Remote(engine=nodes.address)})
+
+
+@pytest.fixture
+def affine() -> Task:
+    return task_of("affine")
+
+
+def distinct(count: int) -> list[Candidate]:
+    """Candidates that differ, every third one wrong."""
+    good, wrong = candidate(GOOD), candidate(WRONG)
+    made = [(wrong if i % 3 == 2 else good) for i in range(count)]
+    return [one.model_copy(update={"source": f"{one.source}\n# {i}\n"}) for i, one in enumerate(made)]
+
+
+def seats(config: Config) -> Seats:
+    assert config.remote.engine is not None
+    return seats_of(connecting.connect(config.remote.engine))
+
+
+def seat_under(node: Any) -> int | None:
+    """The process of a node's seat."""
+    for pid in proctree.below(node.all_processes["raylet"][0].process.pid):
+        try:
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::Seat"):
+                return pid
+        except OSError:
+            continue
+    return None
+
+
+def seated(nodes: Any) -> list[Any]:
+    """Nodes that have a seat and are not the driver's own."""
+    import ray
+
+    mine = ray.get_runtime_context().get_node_id()
+    return [node for node in nodes.worker_nodes if node.node_id != mine and seat_under(node) is not None]
+
+
+def kill(pid: int) -> None:
+    """A process with all that it has started, as when its machine loses power."""
+    for one in [*proctree.below(pid), pid]:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def statuses(found: dict[int, Verdict]) -> list[str]:
+    return [found[i].status.value for i in sorted(found)]
+
+
+def wanted(count: int) -> list[str]:
+    return ["mismatch" if i % 3 == 2 else "ok" for i in range(count)]
+
+
+@pytest.mark.slow
+def test_candidates_are_judged_on_several_nodes(nodes: Any, config: Config, affine: Task) -> None:
+    assert room(config, "cpu") == 3
+    with pytest.raises(MachineError, match="offers a GPU"):
+        room(config, "cuda")
+    jobs = [(affine, one) for one in distinct(9)]
+    answers = list(Pool(3, config).map([*jobs, jobs[0]], tier="smoke"))
+    assert sorted(position for position, _ in answers) == list(range(10))
+    found = dict(answers)
+    assert found[9] is found[0], "equal candidates are judged once"
+    assert statuses(found) == [*wanted(9), "ok"]
+    assert len(seated(nodes)) == 3 and seats(config).num_lost == 0
+
+
+@pytest.mark.slow
+def test_timed_verdicts_and_deadlines(config: Config, affine: Task) -> None:
+    with open_court(affine, config) as court:
+        timed = court.judge(candidate(GOOD))
+        assert timed is not None and timed.status is Status.OK and timed.timing is not None
+        assert court.judge(candidate(GOOD), deadline=time.monotonic()) is None
+
+
+@pytest.mark.slow
+def test_one_verdict_cache_for_all_nodes(config: Config, affine: Task, tmp_path: Path) -> None:
+    jobs = [(affine, one) for one in distinct(3)]
+    first = dict(Pool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
+    again = dict(Pool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
+    assert not any(verdict.cached for verdict in first.values()) and all(verdict.cached for verdict in again.values())
+    here = dict(Pool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], tier="smoke"))
+    assert not here[0].cached, "another set of machines, other verdicts"
+
+
+@pytest.mark.slow
+def test_a_killed_actor_is_replaced(nodes: Any, config: Config, affine: Task) -> None:
+    list(Pool(1, config).map([(affine, candidate(GOOD))], tier="smoke"))
+    before = seats(config).num_lost
+    for node in seated(nodes):
+        kill(seat_under(node) or 0)
+    found = dict(Pool(3, config).map([(affine, one) for one in distinct(6)], tier="smoke"))
+    assert statuses(found) == wanted(6) and seats(config).num_lost > before
+
+
+@pytest.mark.slow
+def test_ray_leaves_candidates_all_threads(config: Config, affine: Task) -> None:
+    import ray
+
+    from dvk.harness.ray.seat import Seat
+
+    class Telling(Seat):
+        def threads(self) -> str | None:
+            return os.environ.get("OMP_NUM_THREADS")
+
+    seats(config)  # connected
+    actor = ray.remote(Telling).options(num_cpus=0).remote()
+    assert ray.get(actor.threads.remote()) is None
+    ray.kill(actor)
+
+
+@pytest.mark.slow
+def test_another_version_on_a_node_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = seats(config).cluster
+    monkeypatch.setattr(connecting, "PROTOCOL", -1)
+    with pytest.raises(MachineError, match="protocol") as error:
+        connecting.Cluster(known.ray, known.engine, own=False)
+    assert error.value.hint == "install the same dvk on both"
+
+
+@pytest.mark.slow
+def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
+    connecting.close()  # our seats hold what the other driver wants
+    command = [sys.executable, "-m", "dvk", "eval", "data/tasks/examples", "--only", "layernorm_gelu_residual", "--turns", "3", "--json",
+               "--engine", str(config.remote.engine), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert told["fast_p"]["0"] == 1.0 and "3 candidates at a time" in done.stderr
+
+
+@pytest.mark.slow
+def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
+    connecting.close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "ray.util.client.server", "--address", nodes.address, "--host", "127.0.0.1", "--port", str(port),
+         "--mode", "proxy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})  # fmt: skip  # a busy machine
+    try:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        command = [sys.executable, "-m", "dvk", "verify", *(f"tests/harness/files/{name}.py" for name in ("affine", GOOD, WRONG)), "--anew",
+                   "--json", "--tier", "smoke", "--engine", f"ray://127.0.0.1:{port}", "--out", str(tmp_path / "run")]
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 1, done.stderr[-2000:]
+        assert [row["status"] for row in json.loads(done.stdout)] == ["ok", "mismatch"]
+    finally:
+        kill(server.pid)
+        server.wait()
+
+
+@pytest.mark.slow
+def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(nodes: Any, config: Config, affine: Task) -> None:
+    """The last test: a node less."""
+    before, count = seats(config).num_lost, 24
+    found: Counter[int] = Counter()
+    verdicts: dict[int, Verdict] = {}
+    victim: list[Any] = []
+    with Docket[int](3, config, tier="smoke") as docket:
+        for position, one in enumerate(distinct(count)):
+            docket.submit(position, affine, one)
+        while docket.num_pending:
+            for position, verdict in docket.results(wait=True):
+                found[position] += 1
+                verdicts[position] = verdict
+            if not victim and len(found) >= 6 and (there := seated(nodes)):
+                victim.append(there[0])
+                kill(there[0].all_processes["raylet"][0].process.pid)
+    assert found == Counter(range(count)) and docket.results(wait=False) == []
+    assert statuses(verdicts) == wanted(count)
+    assert victim and seats(config).num_lost == before + 1
