@@ -24,6 +24,8 @@ class Training(Section):
     validation_tasks: int = Field(32, ge=1, description="Held-out tasks of a validation, greedy, one turn; the same ones each time.")
     keep_every: int = Field(25, ge=1, description="Every so many steps a checkpoint stays; of the others only the last.")
     patience: int = Field(3, ge=1, description="Steps in a row that a guard puts up with before it stops the run; ours.")
-    least_entropy: float = Field(0.005, ge=0, description="Nats a token: below it the policy has collapsed to one answer; ours.")
+    least_entropy: float = Field(
+        0.05, ge=0, le=1, description="Share of the run's first entropy: below it the policy has collapsed to one answer. Not in nats, for "
+        "a model of one small language begins with 0.01 a token. Ours.")
     most_unread: float = Field(
         0.9, ge=0, le=1, description="Share of a step's answers that cannot be read: above it the model degenerates; ours.")

@@ -94,10 +94,12 @@ class Guards:
 
     Args:
         settings: limits, and how many steps in a row may pass them.
+        rows: what the run's steps so far have written.
     """
 
-    def __init__(self, settings: Training):
+    def __init__(self, settings: Training, rows: Iterable[Mapping[str, float]] = ()):
         self.settings = settings
+        self._began = next((row["entropy"] for row in rows if "entropy" in row), None)
         self._low = self._unread = 0
 
     def look(self, step: int, figures: Mapping[str, float]) -> None:
@@ -108,10 +110,12 @@ class Guards:
         """
         settings = self.settings
         if "entropy" in figures:
-            self._low = self._low + 1 if figures["entropy"] < settings.least_entropy else 0
+            self._began = self._began or figures["entropy"]
+            self._low = self._low + 1 if figures["entropy"] < settings.least_entropy * self._began else 0
         self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > settings.most_unread else 0
         if self._low >= settings.patience:
-            problem = f"the policy's entropy has been below {settings.least_entropy:g} nats for {self._low} steps: it gives one answer"
+            problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
+                       "it gives one answer")
             raise DvkError(problem, "resume from an earlier checkpoint with a lower train.rate, or raise rollout.temperature")
         if self._unread >= settings.patience:
             raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
