@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -64,6 +66,25 @@ def test_it_stands_still_after_a_call_that_is_not_timed():
             assert memory.stopped(peer.pid)
             (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
             assert torch.equal(output, torch.full(SHAPE, 2.0))
+
+
+def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_again():
+    with runner(HONEST) as (peer, board):
+        answer = peer.ask("call", seed=1)
+        (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
+        peer.enter([layout_of(output)])
+
+        def lay() -> None:
+            os.killpg(peer.pid, signal.SIGCONT)
+            before = memory.processor_s(peer.pid)
+            while memory.processor_s(peer.pid) < before + 0.002:  # it waits for its turn, spinning
+                pass
+            os.killpg(peer.pid, signal.SIGSTOP)
+
+        peer.shoot(1, False, lay)
+        peer.shoot(2, False, lambda: None)
+        with pytest.raises(Interfered, match="ran while it was stopped"):
+            peer.shoot(3, False, lay)
 
 
 def test_a_changed_input_is_seen():
