@@ -3,7 +3,7 @@
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
 where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
-makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`) leaves it only under a recipe of its own.
+makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Lowering:
     nodes: dict[str, Node] = field(default_factory=dict)
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
+    tf32: bool = False
+    """Products of float32 may be made in TF32: the task declares that class."""
     kept_whole: set[Prim] = field(default_factory=set)
     """Computed values of which no piece is computed again: it would cost more than to read it."""
     _pieces: dict[View, View] = field(default_factory=dict)
@@ -248,11 +250,13 @@ class PrimGraph:
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
-          may_own: Callable[[str], bool] = lambda recipe: True) -> PrimGraph:
+          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
-    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, views, windows  # noqa: F401 - registers the rules
+    from dvk.composer import (  # noqa: F401 - registers the rules
+        activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows,
+    )  # fmt: skip
 
-    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
     origins: dict[Prim, str] = {}
     for node in graph.nodes:
