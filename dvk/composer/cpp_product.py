@@ -89,8 +89,13 @@ class Product:
 
     # -------------------------------------------------------------- the function
 
-    def write(self) -> None:
+    def text(self) -> str:
         """The strips' functions, then the kernel's."""
+        self._write()
+        self.w.close()
+        return "\n".join(self.w.lines)
+
+    def _write(self) -> None:
         w = self.w
         heights = sorted({self.rows, self.y.size % self.rows} - {0}, reverse=True)
         for height in heights:
@@ -222,7 +227,6 @@ class Product:
 
     def _operands(self, letter: str, count: int, var: Var, start: str) -> None:
         """Declare an operand's values at so many places of its side."""
-        w = self.w
         for id_ in dict.fromkeys((t.left if letter == "p" else t.right).id for t in self.form.terms):
             for n in range(count):
                 self._value(f"{letter}{id_}_{n}", id_, var, f"{start} + {n}")
@@ -278,7 +282,8 @@ class Product:
             w.close()
         for t in range(0 if once else len(terms)):
             for i in range(height):
-                w.put(f"for (long l = 0; l < len; ++l) c[{(t * self.rows + i) * self.panel} + l] += s[{(t * height + i) * self.panel} + l];")
+                to, source = (t * self.rows + i) * self.panel, (t * height + i) * self.panel
+                w.put(f"for (long l = 0; l < len; ++l) c[{to} + l] += s[{source} + l];")
 
     def _at(self, name: str, id_: int, places: dict[Var, str]) -> None:
         """Give a declared name the value of an instruction at some places."""

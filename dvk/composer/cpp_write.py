@@ -67,9 +67,7 @@ class Writer:
 
     def function(self) -> str:
         if self.k.family == "product":
-            Product(self).write()
-            self.close()
-            return "\n".join(self.lines)
+            return Product(self).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)

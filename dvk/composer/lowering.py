@@ -252,9 +252,8 @@ class PrimGraph:
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
-    from dvk.composer import (  # noqa: F401 - registers the rules
-        activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows,
-    )  # fmt: skip
+    # Importing them registers their rules.
+    from dvk.composer import activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)

@@ -10,22 +10,42 @@ Half types are multiplied exactly and summed in float32; float32 is multiplied i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dvk.composer.affine import ZERO, Affine, Var
 from dvk.composer.lowering import Lowering, is_number, own_rule, padded
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View, register_type
 from dvk.records import Node
 
+if TYPE_CHECKING:
+    from dvk.composer.fuse import Partition
+
 RECIPE = "own_matmul"
 
 
-def contracted(low: Lowering, left: View, right: View) -> View:
-    """The product of two operands, broadcast against each other, summed over their last dimension; in the register type."""
+def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
+    """The product of two operands, broadcast against each other, summed over their last dimensions; in the register type."""
     kind = register_type(left.dtype)
-    marks = {"own": True, "product": True, "tf32": low.tf32 and left.dtype == "float32"}
-    times = low.pw("mul", left, right, dtype=kind, compute=kind, **marks)
-    return low.reduce("sum", times, (len(times.shape) - 1,), False, **marks)
+    marks: dict[str, Any] = {"own": True, "product": True, "tf32": low.tf32 and left.dtype == "float32"}
+    times = low.pw("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
+    rank = len(times.shape)
+    return low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)
+
+
+def _readable(low: Lowering, operand: View) -> View:
+    """An operand whose elements have affine places in memory; made anew where a reshape has left it none."""
+    index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in operand.shape)
+    if operand.back(index) is not None:
+        return operand
+    return low.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+
+
+def are_whole(part: Partition) -> bool:
+    """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
+    found = [set(group.members) for group in part.groups]
+    return all(prim.operands[0].base in members for members in found for prim in members  # type: ignore[union-attr]
+               if prim.kind == "reduce" and prim.attrs.get("product"))
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:
@@ -90,19 +110,15 @@ def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         return None
     if any(c not in output and c not in summed for c in set("".join(words))):
         return None
-    sizes = {c: size for word, view in zip(words, views, strict=True) for c, size in zip(word, view.shape, strict=True)}
-    length = 1
-    for c in summed:
-        length *= sizes[c]
-    sides = [_spread(view, word, output, summed, length) for view, word in zip(views, words, strict=True)]
-    return finish(low, node, contracted(low, sides[0], sides[1]))
+    sides = [_spread(view, word, output, summed) for view, word in zip(views, words, strict=True)]
+    return finish(low, node, contracted(low, sides[0], sides[1], len(summed)))
 
 
-def _spread(view: View, word: str, output: str, summed: list[str], length: int) -> View:
-    """An operand with its dimensions in the output's order, those it lacks of size 1, and the summed ones as one, last."""
+def _spread(view: View, word: str, output: str, summed: list[str]) -> View:
+    """An operand with its dimensions in the output's order, those it lacks of size 1, and the summed ones last."""
     order = [word.index(c) for c in (*(c for c in output if c in word), *summed)]
     shape = tuple(view.shape[d] for d in order)
     if order != list(range(len(order))):
         view = view.then("permute", tuple(order), shape)
     kept = iter(shape)
-    return view.then("reshape", (), (*(next(kept) if c in word else 1 for c in output), length))
+    return view.then("reshape", (), (*(next(kept) if c in word else 1 for c in output), *shape[len(shape) - len(summed):]))

@@ -109,7 +109,8 @@ def _skinny(work: Work) -> Iterator[dict[str, Any]]:
     for (block, depth), splits in itertools.product(((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS):
         fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(power(long), 16)
         if fits and (splits == 1 or work.depth >= 2 * splits * depth):
-            yield {"kind": "skinny", "block": block, "depth": min(depth, max(power(work.depth), 2)), "warps": 4, "stages": 2, "splits": splits}
+            depth = min(depth, max(power(work.depth), 2))
+            yield {"kind": "skinny", "block": block, "depth": depth, "warps": 4, "stages": 2, "splits": splits}
 
 
 def _programs(work: Work, option: dict[str, Any]) -> int:

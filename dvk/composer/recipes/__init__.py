@@ -42,7 +42,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
     Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
     Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
-    Recipe("own_matmul", "a matrix product of floating-point values: tiles, split or skinny, its neighbours in the same kernel", kind="fusion"),
+    Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
