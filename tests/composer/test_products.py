@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +12,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer import applicable, cpp
+from dvk import tasks
+from dvk.composer import Plan, applicable, compose, cpp
 from dvk.composer import triton as renderer
+from dvk.composer.capture import trace
 from dvk.composer.compact import structures
 from dvk.composer.compose import fuse
 from dvk.composer.kernel import Kernel
 from dvk.composer.product_form import form_of
 from dvk.composer.recipes import OWN_FAMILIES
+from dvk.harness import judge
+from dvk.records import Status
 from dvk.search.classes import class_of
 from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds, usual
+from tests.harness.conftest import QUICK
 
 randn = torch.randn
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -56,8 +63,6 @@ def _wide(program: Program) -> Any:
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    import copy
-
     return copy.deepcopy(module).double()
 
 
@@ -217,3 +222,46 @@ def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_h
     without = fuse(TASK, captured, tuple(n for n in names if n != "own_matmul"))
     assert [p.op for p in without.part.users if p.kind == "extern"] == ["aten.matmul.default"]
     assert not any(set(found) & set(OWN_FAMILIES) for found in structures(captured, "cpp"))
+
+
+GATE = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.down = nn.Linear(40, 72), nn.Linear(40, 72, bias=False), nn.Linear(72, 33)
+
+    def forward(self, x):
+        return self.down(F.silu(self.a(x)) * self.b(x))
+
+
+def get_inputs():
+    return [torch.randn(5, 40)]
+"""
+SCORES = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, q, k):
+        return torch.tanh(torch.bmm(q, k.transpose(1, 2)) * 0.25)
+
+
+def get_inputs():
+    return [torch.randn(6, 9, 16, dtype=torch.bfloat16), torch.randn(6, 11, 16, dtype=torch.bfloat16)]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [GATE, SCORES], ids=["gate", "scores"])
+def test_the_judge_finds_them_right(source: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(source, encoding="utf-8")
+    task = tasks.load(str(file))
+    captured = trace(task)
+    made = compose(task, captured, Plan((*usual(captured.graph), "own_matmul")), "cpp")
+    (verdict,) = judge(task, [made], tier="search", config=QUICK)
+    assert verdict.status is Status.OK, verdict
