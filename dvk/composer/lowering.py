@@ -104,6 +104,8 @@ class Lowering:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
+        if view.base.kind == "reduce" and view.base.attrs.get("product") and view.steps and all(s.method == "slice" for s in view.steps):
+            return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
         if view.base in self.kept_whole:
@@ -133,6 +135,25 @@ class Lowering:
                 operand = operand.then("flip", step.args, step.after)
                 backward ^= dim in step.args
             self._pieces[view] = self.scan(view.base.op, operand, dim, backward)
+        return self._pieces[view]
+
+    def _part(self, view: View) -> View:
+        """Some rows or columns of a matrix product, as the product of theirs: the halves of a gate's one weight are two sums."""
+        if view not in self._pieces:
+            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "product", "tf32")}
+            assert isinstance(whole, View)
+            operands: list[Operand] = []
+            for operand in whole.base.operands:
+                assert isinstance(operand, View)
+                for step in view.steps:
+                    dim, start, every = step.args
+                    at = dim - len(whole.shape) + len(operand.shape)
+                    if at >= 0 and operand.shape[at] > 1:
+                        after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
+                        operand = operand.then("slice", (at, start, every), after)
+                operands.append(operand)
+            times = self.pw("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
+            self._pieces[view] = self.reduce("sum", times, view.base.attrs["dims"], False, **marks)
         return self._pieces[view]
 
     def settled(self, value: Operand) -> Operand:

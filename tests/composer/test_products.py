@@ -123,6 +123,12 @@ class Gated(nn.Module):
         return F.silu(self.a(y)) * self.b(y) + r
 
 
+def cell(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, w: torch.Tensor, u: torch.Tensor, b: torch.Tensor) -> Any:
+    i, f, g, o = (F.linear(x, w, b) + F.linear(h, u)).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
 def test_neighbours_share_the_kernel() -> None:
     x = randn(7, 24)
     fused: dict[str, Program] = {
@@ -131,6 +137,8 @@ def test_neighbours_share_the_kernel() -> None:
         "a masked operand": own(lambda x, w: torch.tril(x) @ w, randn(24, 24), randn(24, 20)),
         "a transposed result": own(lambda x, w: (x @ w).t().contiguous() * 2, x, randn(24, 20)),
         "the same sides the other way round": own(lambda x, w: x @ w + (w @ x).t(), randn(24, 24), randn(24, 24)),
+        "the halves of one product": own(lambda x, w, b: F.glu(F.linear(x, w, b), -1), x, randn(40, 24), randn(40)),
+        "a recurrent cell": own(cell, x, randn(7, 24), randn(7, 24), randn(96, 24), randn(96, 24), randn(96)),
         "heads": own(lambda x, w: torch.relu(F.linear(x, w)).view(7, 4, 5).transpose(0, 1), x, randn(20, 24)),
     }
     check(fused)
