@@ -72,7 +72,7 @@ class Product:
         *self.outer_columns, self.x = form.columns
         *self.outer_rows, self.y = form.rows or (Var(1),)
         *self.outer_k, self.lane = [v for v in self.k.reduced if v.size > 1]
-        self.rows = min(4, self.y.size)
+        self.rows = max(min(4, self.y.size, SUMS // len(form.terms)), 1)
         self.panel = min(schedule["panel"], self.x.size)
         self.panels = -(-self.x.size // self.panel)
         self.block = min(BLOCK[self.kind], self.lane.size)
