@@ -17,19 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.affine import Affine, Var
+from dvk.composer.affine import Var
 from dvk.composer.kernel import Instr, Kernel
 from dvk.composer.product_form import Form, Term, form_of
 from dvk.composer.sizes import leaves_rest, power
 from dvk.composer.triton_math import TYPES, cast
-from dvk.composer.triton_tile import Axis, Tile
+from dvk.composer.triton_product_sums import Partials, behind, finish, open_loop
+from dvk.composer.triton_tile import Axis
 from dvk.composer.triton_write import Function, Writer
 
 KINDS = ("product", "skinny")
 MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` takes."""
-FINISH_BLOCK = 512
-"""Elements of the result whose pieces one program adds up."""
 
 
 class Operand(Writer):
@@ -58,42 +57,7 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[Functio
     if splits == 1:
         return [write(kernel, form, schedule, None)], {}
     partials = Partials(kernel, splits, {t.reduce.id: n for n, t in enumerate(form.terms)}, form.terms[0].reduce.type)
-    return [write(kernel, form, schedule, partials), _finish(kernel, partials)], partials.buffers
-
-
-@dataclass(frozen=True)
-class Partials:
-    """Partial sums between the two functions: [term][piece][element of the result]."""
-
-    kernel: Kernel
-    splits: int
-    slots: Mapping[int, int]
-    """Reduction → number of its term."""
-    type: str
-
-    @property
-    def name(self) -> str:
-        return f"part_{self.type}"
-
-    @property
-    def buffers(self) -> dict[str, int]:
-        return {self.type: len(self.slots) * self.splits * self.kernel.num_rows}
-
-    def offset(self, reduce: int) -> Affine:
-        """Where piece 0 of a term's element lies."""
-        coefs: dict[Var, int] = {}
-        step = 1
-        for var in reversed(self.kernel.rows):
-            coefs[var] = step
-            step *= var.size
-        return Affine.build(coefs, self.slots[reduce] * self.splits * self.kernel.num_rows)
-
-    def store(self, writer: Writer, reduce: int, piece: str, value: str) -> None:
-        """Write one piece's sum."""
-        offset = self.offset(reduce)
-        mask = writer.tile.mask(writer.tile.reaching(offset.vars))
-        at = f"{self.name} + {piece} * {self.kernel.num_rows} + {writer.tile.offset(offset)}"
-        writer.tile.put(f"tl.store({at}, {value}{', ' + mask if mask else ''})")
+    return [write(kernel, form, schedule, partials), finish(kernel, partials)], partials.buffers
 
 
 # ------------------------------------------------------------------ tiles
@@ -121,7 +85,7 @@ def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Pa
     else:
         for term in form.terms:
             tile.put(f"v{term.reduce.id} = acc{term.reduce.id}")
-        _behind(writer, sums.given)
+        behind(writer, sums.given)
     if programs < total:
         tile.leave()
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
@@ -192,7 +156,7 @@ class _Sums:
             tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
         for ids, up in self._operands():
             self._before(ids, up)
-        base = _open_loop(tile, length, self.depth, piece, splits, stages)
+        base = open_loop(tile, length, self.depth, piece, splits, stages)
         self._step(base)
         if base != "0":
             tile.leave()
@@ -279,7 +243,7 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
     given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
     for id_ in given:
         writer.emit(kernel.instrs[id_])
-    base = _open_loop(tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"])
+    base = open_loop(tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"])
     tile.define(k, base)
     for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
         writer.emit(instr)
@@ -302,51 +266,6 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
             else:
                 tile.put(f"v{reduce} = {total}")
         if partials is None:
-            _behind(writer, set())
+            behind(writer, set())
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
     return Function(_name(kernel, partials), *source, schedule["splits"] * form.sizes[0] * long.blocks, schedule["warps"])
-
-
-# ------------------------------------------------------------------ shared
-
-def _open_loop(tile: Tile, length: int, depth: int, piece: str, splits: int, stages: int) -> str:
-    """Open the loop over a piece of k; its first element as text, `0` where no loop is needed."""
-    blocks = -(-length // depth)
-    if splits > 1:
-        chunk = -(-blocks // splits) * depth
-        end = f"{piece} * {chunk} + {chunk}"
-        end = f"tl.minimum({end}, {length})" if chunk * splits > length else end
-        tile.enter(f"for r0 in tl.range({piece} * {chunk}, {end}, {depth}, num_stages={stages}):")
-        return "r0"
-    if blocks > 1:
-        tile.enter(f"for r0 in tl.range(0, {length!r}, {depth}, num_stages={stages}):")
-        return "r0"
-    return "0"
-
-
-def _behind(writer: Writer, given: set[int]) -> None:
-    """What stands behind the sums, and the stores; `given` are declared already."""
-    for instr in writer.closure([s.value for s in writer.k.stores], row_level=True):
-        if not instr.op.startswith("reduce_") and instr.id not in given:
-            writer.emit(instr)
-    for store in writer.k.stores:
-        writer.store(store)
-
-
-def _finish(kernel: Kernel, partials: Partials) -> Function:
-    """Add up the pieces of every element, in their order, and do what stands behind."""
-    total = kernel.num_rows
-    block = min(power(total), FINISH_BLOCK)
-    axis = Axis("x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block))
-    writer = Writer(kernel, [axis])
-    tile = writer.tile
-    tile.place(axis, tile.programs([(axis.program, axis.blocks)])[axis.program])
-    for reduce in partials.slots:
-        offset = partials.offset(reduce)
-        mask = ", xmask" if axis.masked else ""
-        tile.put(f"v{reduce} = tl.load({partials.name} + {tile.offset(offset)}{mask})")
-        tile.enter(f"for piece in range(1, {partials.splits}):")
-        tile.put(f"v{reduce} += tl.load({partials.name} + piece * {total} + {tile.offset(offset)}{mask})")
-        tile.leave()
-    _behind(writer, set())
-    return Function(f"{kernel.name}_1", *writer.source(f"{kernel.name}_1", [partials.name]), axis.blocks, max(block // 128, 1))
