@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CHEAP_OPS = 3
 """Operations that may be done again for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
+MOST = 16
+"""Products of one kernel: each has its own sums in registers."""
 FEW_READS = 16
 """Elements of the result that read one element of an operand, up to which anything may be computed again."""
 
@@ -51,8 +53,8 @@ def is_sound(group: Group, escaping: list[Prim]) -> bool:
         escaping: members that are needed outside of the group.
     """
     products = [p for p in group.members if p.kind == "reduce" and p.attrs.get("product")]
-    if not products:
-        return True
+    if not products or len(products) > MOST:
+        return not products
     behind: set[Prim] = set()
     for prim in group.members:
         if prim in products or any(isinstance(o, View) and o.base in behind for o in prim.operands):
