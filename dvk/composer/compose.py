@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, dropin, host, recipes
+from dvk.composer import cpp, dropin, host, products, recipes
 from dvk.composer.capture import Captured
 from dvk.composer.fuse import Group, Partition, partition
 from dvk.composer.kernel import Kernel, build
 from dvk.composer.lowering import PrimGraph, lower
 from dvk.composer.prims import Prim
+from dvk.composer.product_groups import is_product, may_join
 from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend, Candidate, Graph, Task
 
@@ -49,14 +50,16 @@ class Composition:
 
 def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
     """Apply the graph recipes among `names`, lower and partition."""
-    return fuse_graph(captured.graph, names, task.device)
+    return fuse_graph(captured.graph, names, task.device, task.precision == "tf32")
 
 
-def fuse_graph(graph: Graph, names: tuple[str, ...], device: str) -> Composition:
+def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False) -> Composition:
     """As `fuse`, of a graph alone."""
     graph = recipes.rewrite(graph, names, device)
-    prims = lower(graph, recipes.allowed(graph, names), names.__contains__)
+    prims = lower(graph, recipes.allowed(graph, names), names.__contains__, tf32)
     part = partition(prims, partial(_may_merge, names))
+    if not products.are_whole(part):
+        return fuse_graph(graph, tuple(n for n in names if n != products.RECIPE), device, tf32)
     strides = host.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
@@ -66,6 +69,8 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str) -> Composition
 
 
 def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim) -> bool:
+    if is_product(first) or is_product(second):
+        return may_join(first, second, value)
     if is_own(first) or is_own(second):
         return True
     if first.reduced or second.reduced:
@@ -155,6 +160,8 @@ def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
 
 def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:
     """The schedule recipes a kernel's schedule amounts to, by the names skills use."""
+    if kernel.family == "product":
+        return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
     if kernel.family in ("pointwise", "window", "scan", "scan_column"):
         return {"vectorize"}
     if backend == "cpp":

@@ -1,16 +1,16 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
-`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`; windows `cpp_window`, scans `cpp_scan`), `prelude` what
-the functions need (`cpp_scalar`), FLAGS how they are compiled.
+`schedules` lists what is worth measuring, `render` writes a function (`cpp_write`; windows `cpp_window`, scans `cpp_scan`, products
+`cpp_product`), `prelude` what the functions need (`cpp_scalar`), FLAGS how they are compiled.
 
-Not covered: matrix products, scatter, types wider than 8 bytes.
+Not covered: scatter, types wider than 8 bytes.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dvk.composer import cpp_scan, cpp_window
+from dvk.composer import cpp_product, cpp_scan, cpp_window
 from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
@@ -49,7 +49,7 @@ LOAD = (
 )
 """Lines that compile and load its source."""
 
-OWN = {"window": cpp_window.schedules, "scan": cpp_scan.schedules, "scan_column": cpp_scan.schedules}
+OWN = {"window": cpp_window.schedules, "product": cpp_product.schedules, "scan": cpp_scan.schedules, "scan_column": cpp_scan.schedules}
 """Kernel families that list their schedules themselves."""
 
 __all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", "schedules"]

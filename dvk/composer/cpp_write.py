@@ -13,6 +13,7 @@ from typing import Any
 
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_kept import plan_kept
+from dvk.composer.cpp_product import Product
 from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
 from dvk.composer.cpp_scan import scan_kernel
@@ -65,6 +66,8 @@ class Writer:
     # -------------------------------------------------------------- the function
 
     def function(self) -> str:
+        if self.k.family == "product":
+            return Product(self).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)

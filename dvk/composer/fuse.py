@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
 from dvk.composer.lowering import PrimGraph, walk_refs
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
+from dvk.composer.product_groups import is_sound
 
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
@@ -302,6 +303,8 @@ def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group 
 
 def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]) -> bool:
     """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
+    if not is_sound(group, [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])]):
+        return False
     places: list[Var] = []
     for prim in group.members:
         for position, operand in enumerate(prim.operands):

@@ -16,6 +16,7 @@ from typing import Any
 from dvk.composer.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.fuse import Group, Partition
 from dvk.composer.prims import BYTES, Prim, View, ViewStep, broadcast_index, contiguous_strides, register_type
+from dvk.composer.product_form import form_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Kernel:
     stores: tuple[Store, ...]
     family: str = field(default="pointwise")
     """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one), `window` (many short
-    ones that may overlap), `scan` or `scan_column` (a scan along or across memory)."""
+    ones that may overlap), `scan` or `scan_column` (a scan along or across memory), `product` (of matrices)."""
     summary: str = ""
     """One line for people: the operators inside."""
 
@@ -160,7 +161,8 @@ def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple
     if any(i.op.startswith("scan_") for i in instrs):
         family = "scan" if family == "row" else "scan_column"
     summary = " → ".join(dict.fromkeys(p.op for p in group.members if p.op not in ("as", "iota")))
-    return Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
+    made = Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
+    return replace(made, family="product") if form_of(made) is not None else made
 
 
 class _Builder:

@@ -3,7 +3,7 @@
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
 where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
-makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`) leaves it only under a recipe of its own.
+makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Lowering:
     nodes: dict[str, Node] = field(default_factory=dict)
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
+    tf32: bool = False
+    """Products of float32 may be made in TF32: the task declares that class."""
     kept_whole: set[Prim] = field(default_factory=set)
     """Computed values of which no piece is computed again: it would cost more than to read it."""
     _pieces: dict[View, View] = field(default_factory=dict)
@@ -102,6 +104,8 @@ class Lowering:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
+        if view.base.kind == "reduce" and view.base.attrs.get("product") and view.steps and all(s.method == "slice" for s in view.steps):
+            return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
         if view.base in self.kept_whole:
@@ -131,6 +135,25 @@ class Lowering:
                 operand = operand.then("flip", step.args, step.after)
                 backward ^= dim in step.args
             self._pieces[view] = self.scan(view.base.op, operand, dim, backward)
+        return self._pieces[view]
+
+    def _part(self, view: View) -> View:
+        """Some rows or columns of a matrix product, as the product of theirs: the halves of a gate's one weight are two sums."""
+        if view not in self._pieces:
+            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "product", "tf32")}
+            assert isinstance(whole, View)
+            operands: list[Operand] = []
+            for operand in whole.base.operands:
+                assert isinstance(operand, View)
+                for step in view.steps:
+                    dim, start, every = step.args
+                    at = dim - len(whole.shape) + len(operand.shape)
+                    if at >= 0 and operand.shape[at] > 1:
+                        after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
+                        operand = operand.then("slice", (at, start, every), after)
+                operands.append(operand)
+            times = self.pw("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
+            self._pieces[view] = self.reduce("sum", times, view.base.attrs["dims"], False, **marks)
         return self._pieces[view]
 
     def settled(self, value: Operand) -> Operand:
@@ -248,11 +271,12 @@ class PrimGraph:
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
-          may_own: Callable[[str], bool] = lambda recipe: True) -> PrimGraph:
+          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
-    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, views, windows  # noqa: F401 - registers the rules
+    # Importing them registers their rules.
+    from dvk.composer import activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows  # noqa: F401
 
-    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph))
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
     origins: dict[Prim, str] = {}
     for node in graph.nodes:

@@ -5,7 +5,7 @@ functions, `launch` the lines that run them. Sizes and strides are literals in t
 are by constants and masks vanish where sizes divide. Half types are computed in float32; NaN
 propagates through max and min; accuracy of the scalar functions is described in `triton_math`.
 
-Not covered: matrix products, scatter, complex types.
+Not covered: scatter, complex types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer import triton_math, triton_scan
+from dvk.composer import triton_math, triton_product, triton_scan
 from dvk.composer.kernel import Kernel
 from dvk.composer.triton_forms import looped, persistent, pointwise, strided
 from dvk.composer.triton_schedule import axes, default_schedule, schedules
@@ -77,6 +77,8 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 
 def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    if schedule["kind"] in triton_product.KINDS:
+        return triton_product.functions(kernel, schedule)
     cut = axes(kernel, schedule)
     if schedule["kind"] in triton_scan.KINDS:
         return triton_scan.functions(kernel, schedule, cut)

@@ -7,7 +7,7 @@ Kinds and their keys (all sizes in elements, powers of two):
   persistent  `xblock` rows a program, each whole in registers
   looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
   split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
-  window      see `triton_window`; scan, scan_loop, scan_walk, scan_split: see `triton_scan`
+  window      see `triton_window`; scan, scan_loop, scan_walk, scan_split: see `triton_scan`; product, skinny: see `triton_product`
 Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `triton_online`),
 `online: "moments"` on persistent and looped a variance from shifted sums (see `triton_moments`). Numbers are for a
 GPU of about 132 SMs; measurement decides.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dvk.composer import triton_scan, triton_window
+from dvk.composer import triton_product_schedule, triton_scan, triton_window
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import leaves_rest, pow2, power
@@ -38,7 +38,8 @@ COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"
 """Scalar functions of ten and more instructions."""
 
 
-OWN = {"window": triton_window.schedules, "scan": triton_scan.schedules, "scan_column": triton_scan.schedules}
+OWN = {"window": triton_window.schedules, "product": triton_product_schedule.schedules, "scan": triton_scan.schedules,
+       "scan_column": triton_scan.schedules}
 """Kernel families that list their schedules themselves."""
 
 

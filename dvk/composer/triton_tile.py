@@ -92,6 +92,13 @@ class Tile:
         if axis.masked:
             self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
 
+    def again(self, axis: Axis, base: str) -> None:
+        """Declare an axis anew: what was worked out of its former value holds no longer."""
+        for scope in self._digits:
+            for key in [key for key in scope if key[0] == axis.name]:
+                del scope[key]
+        self.define(axis, base)
+
     def reaching(self, variables: Iterable[Var]) -> list[Axis]:
         """Axes that carry any of the variables."""
         wanted = set(variables)

@@ -7,9 +7,11 @@ from dvk.composer.triton_online import SoftmaxPair, online_pair
 
 
 def does(kernel: Kernel) -> str:
-    """`pointwise`, `softmax`, `norm` or `reduction`: what kind of work a kernel is."""
+    """`pointwise`, `softmax`, `norm`, `product` or `reduction`: what kind of work a kernel is."""
     if not kernel.reduced:
         return "pointwise"
+    if kernel.family == "product":
+        return "product"
     stores = any(not kernel.is_row_store(s) for s in kernel.stores)
     operations = {i.op for i in kernel.instrs}
     if isinstance(online_pair(kernel), SoftmaxPair) or {"reduce_max", "exp", "reduce_sum"} <= operations:

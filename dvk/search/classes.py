@@ -16,6 +16,7 @@ from typing import Any
 from dvk.composer import fuse, renderer
 from dvk.composer.kernel import Kernel
 from dvk.composer.prims import BYTES
+from dvk.composer.product_form import Form, form_of
 from dvk.composer.recipes import RECIPES
 from dvk.composer.work import does
 from dvk.records import Candidate, Verdict
@@ -28,6 +29,9 @@ MANY = 4
 
 def class_of(kernel: Kernel) -> str:
     """As text, for people too: `row softmax float32, 1 read, 2^13 rows of 2^10`."""
+    form = form_of(kernel) if kernel.family == "product" else None
+    if form is not None:
+        return _product(kernel, form)
     largest = max((b.numel for b in kernel.inputs), default=0)
     reads = min(sum(4 * b.numel >= largest for b in kernel.inputs), MANY)
     widest = max((b.dtype for b in (*kernel.inputs, *kernel.outputs)), key=lambda dtype: BYTES[dtype], default="none")
@@ -35,6 +39,16 @@ def class_of(kernel: Kernel) -> str:
     kind = kernel.family if kernel.family == "pointwise" else f"{kernel.family} {does(kernel)}"
     length = f" of 2^{round(math.log2(max(kernel.row_length, 1)))}" if kernel.reduced else ""
     return f"{kind} {widest}, {reads} read{crossing}, 2^{round(math.log2(max(kernel.num_rows, 1)))} rows{length}"
+
+
+def _product(kernel: Kernel, form: Form) -> str:
+    """`product bfloat16, 2^12 × 2^12 of 2^10`: rows, columns and k decide, and which of an operand's dimensions memory walks first."""
+    batch, rows, columns = (round(math.log2(max(size, 1))) for size in form.sizes)
+    k = kernel.reduced[-1]
+    lies = "".join("k" if i.op == "load" and abs(i.offset.coef(k)) == 1 else "-" for i in (form.terms[0].left, form.terms[0].right))
+    many = (f"2^{batch} of " if batch else "") + f"2^{rows} × 2^{columns} of 2^{round(math.log2(kernel.row_length))}"
+    terms = f", {len(form.terms)} at once" if len(form.terms) > 1 else ""
+    return f"product {'tf32' if form.tf32 else form.dtype}, {lies}, {many}{terms}"
 
 
 def _crosses(kernel: Kernel) -> bool:

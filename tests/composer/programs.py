@@ -24,7 +24,7 @@ from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
 from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Bound, Kernel
-from dvk.records import Candidate, Task
+from dvk.records import Candidate, Graph, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
 _numbers = itertools.count()
@@ -48,10 +48,15 @@ def capture(model: nn.Module | Callable[..., Any], *args: Any) -> Captured:
     return trace_module(module, list(args), [f"x{n}" for n in range(len(args))])
 
 
+def usual(graph: Graph) -> tuple[str, ...]:
+    """All recipes that apply, except that matrix products stay calls of the library; tests of products name theirs."""
+    return tuple(r for r in applicable(graph, "cpu", "cpp") if r != "own_matmul")
+
+
 def fused(model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None) -> Composition:
     """The kernels of a module under all recipes that apply."""
     captured = capture(model, *args)
-    return fuse(TASK, captured, tuple(applicable(captured.graph, "cpu", "cpp")) if recipes is None else recipes)
+    return fuse(TASK, captured, usual(captured.graph) if recipes is None else recipes)
 
 
 class Program:
@@ -68,7 +73,7 @@ class Program:
         self.args = args
         captured = capture(self.module, *args)
         self.graph = captured.graph
-        self.recipes = tuple(applicable(self.graph, "cpu", "cpp")) if recipes is None else recipes
+        self.recipes = usual(self.graph) if recipes is None else recipes
         composition = fuse(TASK, captured, self.recipes)
         number = next(_numbers)
         kernels = {key: replace(k, name=f"m{number}_{k.name}") for key, k in composition.kernels.items()}
@@ -269,6 +274,6 @@ def drop_in(
     task = Task(id="test", name="test", source=source, entry=entry, kind="function" if function else "module")
     names = names or list(inspect.signature(found if function else model.forward).parameters)[: len(args)]
     captured = trace_module(model, list(args), list(names))
-    chosen = tuple(applicable(captured.graph, "cpu", "cpp")) if recipes is None else recipes
+    chosen = usual(captured.graph) if recipes is None else recipes
     candidate = compose(task, captured, Plan(chosen), "cpp")
     return run_source(candidate.source), model, candidate

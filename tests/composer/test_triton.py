@@ -59,7 +59,7 @@ def own() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", OWN_CASES)
 @pytest.mark.slow
-def test_windows_positions_and_scans_agree_with_torch_under_every_schedule(own: dict[str, list[str]], name: str) -> None:
+def test_windows_positions_scans_and_products_agree_with_torch_under_every_schedule(own: dict[str, list[str]], name: str) -> None:
     assert own[f"own:{name}"] == []
 
 

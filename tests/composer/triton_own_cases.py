@@ -1,4 +1,4 @@
-"""Small modules for the kernel families that stand in for library calls: windows, positions, scans."""
+"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products."""
 
 from __future__ import annotations
 
@@ -72,4 +72,21 @@ OWN_CASES: dict[str, Case] = {
     "cumsum_integers": Case(lambda x: x.cumsum(1), lambda: [torch.randint(-3, 3, (3, 40), dtype=torch.int32)]),
     "cummax": Case(extremes, lambda: [ties(4, 30)]),
     "cummax_alone": Case(lambda x: torch.cummax(x, 1)[0] + torch.cummin(x, 1)[0], lambda: [rand(3, 30)]),
+    # products
+    "product": Case(lambda x, w, b: F.gelu(F.linear(x, w, b)), lambda: [rand(37, 50), rand(45, 50), rand(45)], 4e-6, kinds("product")),
+    "product_half": Case(
+        lambda x, w: torch.relu(x @ w), lambda: [rand(37, 48, dtype=HALF), rand(48, 45, dtype=HALF)], 2e-3, kinds("product")
+    ),
+    "product_split": Case(lambda x, w: x @ w + 1, lambda: [rand(33, 900), rand(900, 20)], 4e-6, kinds("product")),
+    "product_double": Case(lambda x, w: x @ w, lambda: [rand(20, 33).double(), rand(33, 24).double()], 1e-14),
+    "one_row": Case(lambda x, w, b: F.linear(x, w, b) * 2, lambda: [rand(1, 300), rand(45, 300), rand(45)], 4e-6, kinds("skinny")),
+    "few_rows_split": Case(lambda x, w: torch.tanh(F.linear(x, w)), lambda: [rand(3, 1500), rand(5, 1500)], 4e-6, kinds("skinny")),
+    "one_column": Case(lambda x, w: torch.sigmoid(x @ w), lambda: [rand(130, 70), rand(70, 1)], 4e-6, kinds("skinny")),
+    "batched": Case(lambda x, y: torch.bmm(x, y.transpose(1, 2)) * 0.5, lambda: [rand(3, 20, 33), rand(3, 18, 33)], 4e-6),
+    "gate": Case(lambda x, w, v: F.silu(x @ w) * (x @ v), lambda: [rand(20, 33), rand(33, 24), rand(33, 24)], 4e-6),
+    "masked_operand": Case(lambda x, w: torch.tril(x) @ w + 1, lambda: [rand(33, 33), rand(33, 24)], 4e-6),
+    "attention_scores": Case(
+        lambda q, k: torch.einsum("bshd,bthd->bhst", q, k), lambda: [rand(2, 9, 3, 16), rand(2, 11, 3, 16)], 4e-6
+    ),
+    "added": Case(lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), lambda: [rand(24), rand(33, 20), rand(20, 24)], 4e-6),
 }

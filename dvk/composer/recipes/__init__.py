@@ -42,6 +42,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
     Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
     Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
+    Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -98,7 +99,7 @@ def applicable(graph: Graph, device: str, backend: str) -> list[str]:
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, scans, windows  # noqa: F401 - registers the rules
+    from dvk.composer import arg_reductions, products, scans, windows  # noqa: F401 - registers the rules
 
     of = {node.name: OWN[operator][0] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}

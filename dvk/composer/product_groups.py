@@ -1,0 +1,77 @@
+"""What may share a kernel with a matrix product: the fuser's rules for it.
+
+Behind a product fuses what is computed once an element of its result. Before it, into the load of an operand, only what is cheap:
+it is computed again for every tile of the other operand. Two products share a kernel where one operand's index space is the other's,
+so that both are sums over the same tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dvk.composer.affine import Var
+from dvk.composer.prims import Prim, View, broadcast_index
+from dvk.composer.windows import COSTLY, COSTLY_OPS
+
+if TYPE_CHECKING:
+    from dvk.composer.fuse import Group
+
+CHEAP_OPS = 3
+"""Operations that may be done again for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
+MOST = 16
+"""Products of one kernel: each has its own sums in registers."""
+FEW_READS = 16
+"""Elements of the result that read one element of an operand, up to which anything may be computed again."""
+
+
+def is_product(group: Group) -> bool:
+    """The group has a matrix product, or the multiplication of one."""
+    return any(p.attrs.get("product") for p in group.members)
+
+
+def may_join(first: Group, second: Group, value: Prim) -> bool:
+    """Whether a kernel with a product may hold both groups, of which the second reads `value` from the first."""
+    members = (*first.members, *second.members)
+    if any(p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members):
+        return False
+    readers = [p for p in second.members if p.attrs.get("product") and p.kind == "pw"]
+    if is_product(first) or not readers:
+        return True
+    reads = max(math.prod(p.shape) // max(math.prod(value.shape), 1) for p in readers)
+    return reads <= FEW_READS or _cost(first) <= CHEAP_OPS
+
+
+def _cost(group: Group) -> int:
+    return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded", "cast") for p in group.members if p.kind == "pw")
+
+
+def is_sound(group: Group, escaping: list[Prim]) -> bool:
+    """Every product of the group has the same sides, and what is behind them is computed once an element of the result.
+
+    Args:
+        escaping: members that are needed outside of the group.
+    """
+    products = [p for p in group.members if p.kind == "reduce" and p.attrs.get("product")]
+    if not products or len(products) > MOST:
+        return not products
+    behind: set[Prim] = set()
+    for prim in group.members:
+        if prim in products or any(isinstance(o, View) and o.base in behind for o in prim.operands):
+            behind.add(prim)
+    if any(prim not in behind or not group.is_row_level(prim) for prim in (*behind, *escaping)):
+        return False
+    first, *others = (_sides(group, p) for p in products)
+    return all(sides in (first, first[::-1]) for sides in others)
+
+
+def _sides(group: Group, product: Prim) -> tuple[frozenset[Var], frozenset[Var]]:
+    """The loop variables of each operand that the other lacks."""
+    times = product.operands[0]
+    assert isinstance(times, View)
+    found = []
+    for operand in times.base.operands:
+        index = broadcast_index(group.index[times.base], operand.shape) if isinstance(operand, View) else ()
+        found.append(frozenset(v for part in index for v in part.vars))
+    left, right = found
+    return left - right, right - left

@@ -1,0 +1,145 @@
+"""Schedules of matrix products in Triton, ordered by a model of what a GPU does with them.
+
+A tile's time is the larger of its arithmetic and of fetching its operands from the L2 cache; tiles run in waves over the
+multiprocessors; the device's memory is read once at least. Numbers are for an H200; they order schedules, measurement decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.composer.kernel import Kernel
+from dvk.composer.prims import BYTES
+from dvk.composer.product_form import Form, form_of
+from dvk.composer.sizes import power
+
+NUM_SMS = 132
+GB_PER_S = 4400.0
+"""Of device memory that kernels reach."""
+L2_GB_PER_S = 40.0
+"""From L2 to one multiprocessor."""
+LAUNCH_US = 4.0
+"""What a second function costs."""
+MAX_SHORT = 16
+"""Rows or columns that `skinny` writes out."""
+MAX_SUMS = 1 << 14
+"""Sums that the registers of four warps hold: 128 a thread."""
+MAX_TILES = 7
+"""Different tiles among the alternatives."""
+MAX_OPTIONS = 10
+GFLOPS = {"half": 6000.0, "tf32": 2800.0, "float32": 420.0, "float64": 60.0}
+"""Of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores."""
+SKINNY_GFLOPS = 200.0
+
+TILES = {
+    "half": ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
+             (32, 64, 128, 4, 4), (64, 32, 128, 4, 4), (16, 128, 64, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3)),
+    "tf32": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 3), (16, 64, 64, 4, 3),
+             (64, 32, 32, 4, 3), (16, 32, 64, 4, 3)),
+    "float32": ((128, 128, 16, 8, 3), (128, 64, 16, 8, 3), (64, 128, 16, 8, 3), (64, 64, 16, 4, 3), (64, 64, 32, 4, 2), (32, 64, 32, 4, 3),
+                (64, 32, 32, 4, 3), (32, 32, 32, 2, 3), (16, 64, 32, 4, 3), (16, 32, 64, 2, 3)),
+    "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
+}
+"""Class → rows, columns, depth, warps, stages."""
+SPLITS = (1, 2, 4, 8, 16, 32)
+EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "float32": 1024.0, "float64": 256.0}
+"""Elements of a tile at which half of a multiprocessor's rate is reached."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a product amounts to."""
+
+    form: Form
+    kind: str
+    depth: int
+    width: int
+    """Bytes of an operand's element."""
+    num_bytes: float
+
+    @property
+    def sums(self) -> int:
+        return len(self.form.terms)
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the best guess first."""
+    form = form_of(kernel)
+    assert form is not None
+    dtype = form.dtype
+    kind = "half" if dtype in ("float16", "bfloat16") else "tf32" if form.tf32 else dtype
+    work = Work(form, kind, kernel.row_length, BYTES[dtype], float(kernel.num_bytes))
+    ranked = sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
+    # Options that differ in splits alone are neighbours: each tile once before any of them twice.
+    shapes = [_shape(option) for option in ranked]
+    firsts = [option for n, option in enumerate(ranked) if shapes[n] not in shapes[:n]]
+    seconds = [option for n, option in enumerate(ranked) if shapes[:n].count(shapes[n]) == 1]
+    kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
+    walking = next((o for o in kept if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS), None)
+    if walking is not None and kind != "float64":
+        kept.insert(2, {**walking, "programs": NUM_SMS})
+    return kept
+
+
+def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
+    return option["kind"], option.get("rows"), option.get("columns"), option.get("block"), option["depth"], option["warps"]
+
+
+def _tiles(work: Work) -> Iterator[dict[str, Any]]:
+    _, ups, sides = work.form.sizes
+    if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
+        return  # a matrix times a vector: matrix units would multiply copies
+    for (rows, columns, depth, warps, stages), splits in itertools.product(TILES[work.kind], SPLITS):
+        too_tall = rows > 16 and rows >= 2 * power(ups)
+        too_wide = columns > 32 and columns >= 2 * power(sides)
+        many = rows * columns * work.sums > MAX_SUMS // 4 * warps
+        if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
+            yield {"kind": "product", "rows": rows, "columns": columns, "depth": depth, "warps": warps, "stages": stages, "group": 8,
+                   "splits": splits, "programs": 0}
+
+
+def _skinny(work: Work) -> Iterator[dict[str, Any]]:
+    _, ups, sides = work.form.sizes
+    short, long = min(ups, sides), max(ups, sides)
+    if short * work.sums > MAX_SHORT:
+        return
+    for (block, depth), splits in itertools.product(((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS):
+        fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(power(long), 16)
+        if fits and (splits == 1 or work.depth >= 2 * splits * depth):
+            depth = min(depth, max(power(work.depth), 2))
+            yield {"kind": "skinny", "block": block, "depth": depth, "warps": 4, "stages": 2, "splits": splits}
+
+
+def _programs(work: Work, option: dict[str, Any]) -> int:
+    batch, ups, sides = work.form.sizes
+    if option["kind"] == "skinny":
+        return int(batch * -(-max(ups, sides) // option["block"]) * option["splits"])
+    return int(batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"])
+
+
+def _us(work: Work, option: dict[str, Any]) -> float:
+    """Modelled microseconds."""
+    batch, ups, sides = work.form.sizes
+    splits, programs = option["splits"], _programs(work, option)
+    length = -(-work.depth // splits)
+    if option["kind"] == "skinny":
+        short = min(ups, sides)
+        tall, flat, rate = option["block"], short, SKINNY_GFLOPS
+        # Few bytes in flight a program: several must share a multiprocessor for its share of the bandwidth.
+        together = 6.0
+    else:
+        tall, flat = option["rows"], option["columns"]
+        size = tall * flat
+        rate = GFLOPS[work.kind] * size / (size + EFFICIENCY[work.kind])
+        together = min(max(2.0 ** 15 / (size * work.sums), 1.0), 8.0)
+    waves = math.ceil(programs / (NUM_SMS * together))
+    busy = min(together, programs / NUM_SMS) if waves == 1 else together
+    arithmetic = 2e-3 * tall * flat * length * work.sums * max(busy, 1.0) / rate
+    fetched = 1e-3 * (tall + flat * work.sums) * length * work.width * max(busy, 1.0) / L2_GB_PER_S
+    streamed = work.num_bytes * 1e-3 / (GB_PER_S * min(1.0, programs / (2.0 * NUM_SMS)))
+    partial = 0.0 if splits == 1 else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / GB_PER_S
+    return max(waves * max(arithmetic, fetched), streamed) + partial
