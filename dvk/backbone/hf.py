@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 from dvk.backbone import Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
 from dvk.backbone.chat import Chat
-from dvk.backbone.decode import Engine, Sampled, evaluating
+from dvk.backbone.decode import Engine, Sampled, decoding
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
 from dvk.backbone.stops import Stops
 from dvk.config import Backbone as Settings
@@ -92,7 +92,7 @@ class Hf:
         began = time.perf_counter()
         fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) < self.positions]
         stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
-        with self._one_at_a_time, evaluating(self.model):
+        with self._one_at_a_time, decoding(self.model):
             drawn = dict(zip(fits, self._sample([prompts[i] for i in fits], sampling, stops)))
         completions = []
         for i, prompt in enumerate(prompts):

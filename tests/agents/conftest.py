@@ -74,15 +74,15 @@ def make_skill(name: str, **fields: object) -> Skill:
 def ok(speedup: float | None) -> Verdict:
     """A correct verdict, timed unless None."""
     if speedup is None:
-        return Verdict(status=Status.OK, tier="search", stage="done", untimed_reason="no clock here", num_checks=3)
+        return Verdict(status=Status.OK, tier="search", stage="done", untimed_reason="no clock here", num_checks=3, machine="here")
     exact = Interval(value=speedup, lo=speedup * 0.98, hi=speedup * 1.02)
     timing = Timing(candidate_ms=1 / speedup, reference_ms=1.0, speedup=exact, num_pairs=9, seconds=0.1)
-    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing, num_checks=3)
+    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing, num_checks=3, machine="here")
 
 
 def wrong(status: Status = Status.MISMATCH, error: str = "off", **fields: object) -> Verdict:
     """A verdict that is not ok."""
-    return Verdict.model_validate({"status": status, "tier": "search", "stage": "check", "error": error, **fields})
+    return Verdict.model_validate({"status": status, "tier": "search", "stage": "check", "error": error, "machine": "here", **fields})
 
 
 def turn(verdict: Verdict | None, completion: str = "an answer", malformed: str | None = None) -> Turn:
