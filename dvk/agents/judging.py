@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -71,8 +72,9 @@ class Docket(Generic[K]):
             self._open = False
             self._waiting.clear()
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(JOIN_S)
+        limit = time.monotonic() + JOIN_S
+        for thread in self._threads:  # of a cluster there are many
+            thread.join(max(0.0, limit - time.monotonic()))
 
     @property
     def num_waiting(self) -> int:

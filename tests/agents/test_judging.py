@@ -1,0 +1,35 @@
+"""The docket: what judges candidates as they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from dvk.agents import judging
+from dvk.agents.judging import Docket
+from tests.harness.conftest import QUICK, candidate, task
+
+
+def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, over = threading.Semaphore(0), threading.Event()
+
+    def judge(*_: object) -> None:
+        begun.release()
+        over.wait(10.0)
+
+    court = SimpleNamespace(task=task("affine"), sharers=1, judge=judge, close=lambda: None)
+    monkeypatch.setattr(judging, "open_court", lambda *_, **__: court)
+    monkeypatch.setattr(judging, "JOIN_S", 0.2)
+    docket = Docket[int](6, QUICK)
+    good = candidate("good/cpp_affine")
+    for number in range(6):
+        docket.submit(number, court.task, good.model_copy(update={"source": f"{good.source}\n# {number}\n"}))
+    for _ in range(6):
+        assert begun.acquire(timeout=5.0)
+    began = time.monotonic()
+    docket.close()
+    assert time.monotonic() - began < 0.7
+    over.set()
