@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from dvk.harness import Pool
 from dvk.harness.courts import elsewhere, open_court, room
 from dvk.harness.ray import cluster as connecting
 from dvk.harness.ray.court import want_of
-from dvk.harness.ray.seats import Seats, seats_of
+from dvk.harness.ray.seat import Kind
+from dvk.harness.ray.seats import Place, Seats, seats_of
 from dvk.harness.remembered import Remembered, keepable
 from dvk.records import Candidate, Status, Task, Verdict
 from dvk.sandbox import proctree
@@ -90,6 +92,20 @@ def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
     for given, left in ((None, "None"), ("3", "3")):
         env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | ({"OMP_NUM_THREADS": given} if given else {})
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == left
+
+
+def test_free_seats_of_a_node_that_was_lost_are_nobodys_next_one() -> None:
+    killed: list[Any] = []
+    ray = SimpleNamespace(remote=lambda made: made, is_initialized=lambda: True, kill=killed.append)
+    known = Seats(SimpleNamespace(ray=ray, engine="ray"))  # type: ignore[arg-type]  # what it asks of a cluster here
+    want = want_of("cpu", Config())
+    places = [Place(number, want, node, free) for number, (node, free) in enumerate((("a", False), ("a", True), ("a", False), ("b", True)))]
+    known._places += places
+    known.lose(places[0], "its node died")
+    assert killed == [0, 1] and known.num_lost == 1
+    assert known.take(want, Kind(Config()), "task", before=places[1]) is places[3]
+    known.lose(places[2])
+    assert killed == [0, 1, 2] and known.num_lost == 1
 
 
 # ---------------------------------------------------------------- a cluster of three nodes, one CPU each

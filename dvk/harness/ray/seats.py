@@ -119,13 +119,18 @@ class Seats:
         Args:
             why: it died by itself, and what it judged goes to another; None: nobody wants it any more.
         """
+        gone = [place]
         with self._changed:
-            self._places.remove(place)
-            self.num_lost += why is not None
+            if why is not None:
+                self.num_lost += 1
+                # Free ones there may have died with it. A candidate that was given one after the other would be blamed for them.
+                gone += [other for other in self._places if other.free and other.node == place.node]
+            self._places = [other for other in self._places if other not in gone]
         if why is not None:
             print(f"a judge on {place.node} was lost, its candidate goes to another: {why}", file=sys.stderr, flush=True)
         if self.cluster.ray.is_initialized():
-            self.cluster.ray.kill(place.actor)
+            for one in gone:
+                self.cluster.ray.kill(one.actor)
 
     def sharers(self, place: Place) -> int:
         """Seats on its node, this one included."""
