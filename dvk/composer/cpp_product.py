@@ -97,7 +97,8 @@ class Product:
 
     def _write(self) -> None:
         w = self.w
-        heights = sorted({self.rows, self.y.size % self.rows} - {0}, reverse=True)
+        whole = {self.rows, BAND % self.rows} if self.y.size >= BAND else {self.rows}
+        heights = sorted({*whole, self.y.size % BAND % self.rows} - {0}, reverse=True)
         for height in heights:
             self._strip(height)
         w.signature()

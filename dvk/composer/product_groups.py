@@ -47,31 +47,40 @@ def _cost(group: Group) -> int:
 
 
 def is_sound(group: Group, escaping: list[Prim]) -> bool:
-    """Every product of the group has the same sides, and what is behind them is computed once an element of the result.
+    """Products of the group have the same sides and types, and what is behind them is computed once an element of the result.
 
     Args:
         escaping: members that are needed outside of the group.
     """
     products = [p for p in group.members if p.kind == "reduce" and p.attrs.get("product")]
-    if not products or len(products) > MOST:
-        return not products
+    if not products:  # what a multiplication has joined its sum must be able to join
+        return not is_product(group) or all(p.attrs.get("product") for p in escaping)
+    times = [p.operands[0].base for p in products]  # type: ignore[union-attr]
+    if len(products) > MOST or any(p not in group.index for p in times) or len({_dtype(p) for p in times}) > 1:
+        return False
     behind: set[Prim] = set()
     for prim in group.members:
         if prim in products or any(isinstance(o, View) and o.base in behind for o in prim.operands):
             behind.add(prim)
+    # With few columns the next product's multiplication, too, is once an element of the result, and yet belongs to its own sum.
+    if any(p in behind for p in group.members if p.kind == "pw" and p.attrs.get("product")):
+        return False
     if any(prim not in behind or not group.is_row_level(prim) for prim in (*behind, *escaping)):
         return False
-    first, *others = (_sides(group, p) for p in products)
+    first, *others = (_sides(group, p) for p in times)
     return all(sides in (first, first[::-1]) for sides in others)
 
 
-def _sides(group: Group, product: Prim) -> tuple[frozenset[Var], frozenset[Var]]:
+def _dtype(times: Prim) -> str:
+    """Of what is multiplied: sums of one kernel are of one type, and tiles are chosen for it."""
+    return next(o.base.dtype for o in times.operands if isinstance(o, View))
+
+
+def _sides(group: Group, times: Prim) -> tuple[frozenset[Var], frozenset[Var]]:
     """The loop variables of each operand that the other lacks."""
-    times = product.operands[0]
-    assert isinstance(times, View)
     found = []
-    for operand in times.base.operands:
-        index = broadcast_index(group.index[times.base], operand.shape) if isinstance(operand, View) else ()
+    for operand in times.operands:
+        index = broadcast_index(group.index[times], operand.shape) if isinstance(operand, View) else ()
         found.append(frozenset(v for part in index for v in part.vars))
     left, right = found
     return left - right, right - left

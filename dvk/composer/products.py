@@ -10,6 +10,7 @@ Half types are multiplied exactly and summed in float32; float32 is multiplied i
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import ZERO, Affine, Var
@@ -27,7 +28,9 @@ RECIPE = "own_matmul"
 def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
     """The product of two operands, broadcast against each other, summed over their last dimensions; in the register type."""
     kind = register_type(left.dtype)
-    marks: dict[str, Any] = {"own": True, "product": True, "tf32": low.tf32 and left.dtype == "float32"}
+    # A k of one element is summed by nobody: what is left is ordinary pointwise work.
+    summing = math.prod((*left.shape[-summed:], *right.shape[-summed:])) > 1
+    marks: dict[str, Any] = {"own": True, "product": summing, "tf32": low.tf32 and left.dtype == "float32"}
     times = low.pw("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     return low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,28 @@ def test_neighbours_share_the_kernel() -> None:
         "products of other sides": own(lambda x, y, w: x @ y + y @ w, randn(3, 8, 8), randn(3, 8, 8), randn(8, 8)),
         "sums of k": own(lambda x, w: x @ w + x.sum(1, keepdim=True), randn(24, 24), randn(24, 24)),
         "a pool": own(lambda x, w: F.max_pool1d(x @ w, 2), x, randn(24, 20)),
+        "a head of one column": own(nn.Sequential(nn.Linear(24, 20), nn.ReLU(), nn.Linear(20, 1)), x),
+        "a head that is a vector": own(lambda x, w, v: (x @ w) @ v, x, randn(24, 20), randn(20)),
+        "an operand that is a result, too": own(lambda x, v: ((h := torch.exp(x)), h @ v), x, randn(24)),
+        "another type": own(lambda x, w, y: (x @ w).double() * (y @ y.t()), x, randn(24, 7), randn(7, 24).double()),
+        "a k of one element": own(lambda x, y, w: (x @ y, torch.sigmoid(x * w) @ w), randn(7, 1), randn(1, 9), randn(1, 7)),
     }
     check(apart)
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
     shared = own(lambda x, w: (x.exp(), x.exp() @ w), x, randn(24, 20))
     check({"shared": shared})
+
+
+@pytest.mark.parametrize("m", [64, 66, 129])
+def test_five_sums_read_no_rows_that_there_are_not(m: int) -> None:
+    def five(x: torch.Tensor, *weights: torch.Tensor) -> Any:
+        return sum(torch.tanh(x @ w) for w in weights)
+
+    program = own(five, randn(m, 12), *(randn(12, 9) for _ in range(5)))
+    heights = {min(3, band + 64 - y, m - y) for band in range(0, m, 64) for y in range(band, min(band + 64, m), 3)}
+    written = {int(h) for h in re.findall(r"static void \w+_(\d+)\(", program.cpp)}
+    assert heights <= written
+    check({"five": program})
 
 
 SHAPES = ((1, 40, 70), (66, 5, 9), (9, 300, 70))
