@@ -20,6 +20,8 @@ from dvk.agents.rollout import sampling
 from dvk.agents.showing import Subject
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
+from dvk.harness.backends import default_device
+from dvk.harness.courts import room
 from dvk.records import Skill, Turn, content_hash
 
 K = TypeVar("K")
@@ -48,7 +50,8 @@ def answered(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court: Docket[Any] = judging if judging is not None else Docket(settings.judges, config, require_kernels=settings.require_kernels)
+    court: Docket[Any] = judging if judging is not None else Docket(
+        room(config, default_device()), config, require_kernels=settings.require_kernels)
     asked: dict[str, Conversation] = {}
     askers: dict[str, list[K]] = defaultdict(list)
     for key, arm in arms.items():

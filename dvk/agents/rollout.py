@@ -17,6 +17,8 @@ from dvk.agents.play import ROLES, Key, Play, Talk, order
 from dvk.agents.showing import Subject
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
+from dvk.harness.backends import default_device
+from dvk.harness.courts import room
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
@@ -58,7 +60,7 @@ def play_many(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court = judging if judging is not None else Judging(settings.judges, config, require_kernels=settings.require_kernels)
+    court = judging if judging is not None else Judging(room(config, default_device()), config, require_kernels=settings.require_kernels)
     plays: dict[int, Play] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))

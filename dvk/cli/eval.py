@@ -29,7 +29,7 @@ def command(
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: two a GPU).")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges).")] = None,
     hygiene: Annotated[bool, typer.Option("--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges.")] = False,
     kernelbench: Annotated[Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")] = None,
     compare: Annotated[tuple[Path, Path] | None, typer.Option(

@@ -79,5 +79,6 @@ class Rollout(Section):
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer a turn.")
     summary_tokens: int = Field(2048, ge=1, description="Longest summary answer.")
     batch: int = Field(64, ge=1, description="Conversations a call of the backbone; decoding costs about the same for 1 and 64.")
-    judges: int = Field(2, ge=1, description="Candidates in the judge's hands at a time: one compiles while another is timed.")
+    judges: int = Field(0, ge=0, description="Candidates in the judge's hands at a time for each GPU: others compile while one is timed. "
+                        "0: as many as cores and the GPU's memory serve, at most 10; without a GPU 2.")
     require_kernels: bool = Field(False, description="Refuse candidates that leave the computing to PyTorch's operators.")

@@ -9,6 +9,7 @@ from dvk.harness.court import Contract, Court
 from dvk.harness.kernelgym.remote import RemoteCourt
 from dvk.harness.ray.cluster import connect
 from dvk.harness.ray.court import RayCourt
+from dvk.harness.room import here, of_each
 from dvk.records import Device, Task
 
 AnyCourt: TypeAlias = "Court | RemoteCourt | RayCourt"
@@ -33,13 +34,15 @@ def open_court(
         task, config, backward=backward, brief=brief, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
 
 
-def room(config: Config, device: Device) -> int | None:
-    """Candidates that can be in work at a time where the settings name a cluster; None where this machine decides.
+def room(config: Config, device: Device) -> int:
+    """Candidates to have in work at a time, on all of this machine or of the cluster that the settings name.
 
     Raises:
         UsageError, MachineError: see `connect`; the cluster has no such device.
     """
-    return None if config.remote.engine is None else connect(config.remote.engine).room(device, config.rollout.judges)
+    if config.remote.engine is None:
+        return here(config, device)
+    return connect(config.remote.engine).room(device, of_each(config, device))
 
 
 def elsewhere(config: Config) -> dict[str, object]:

@@ -50,7 +50,7 @@ class Costs:
     answer_tokens: float = 250.0  # assumed: about half of a row
     row_tokens: float = 489.0  # a Triton row of the compact dialect, prompt and answer, measured
     thread_s: float = 0.023  # an answer in the driver's thread: prompt 1.7, candidate 17.8, key 0.8, Ray 2.5 ms; 2 cores
-    seats: int = 16  # judges a GPU; dvk's default is 2
+    seats: int = 16  # judges a GPU; dvk's default is 10 where there are cores for it
     prepare_s: float = 0.84  # with lane_s 16 seats give 18 verdicts/s a GPU, measured on an H200 (launch plans)
     lane_s: float = 0.05  # assumed: its part alone on the GPU; judge.search_s, 0.5, is the most
     reference_s: float = 1.5  # assumed: a seat's first candidate of a task; not told apart from process starts where measured

@@ -172,8 +172,16 @@ def test_equal_candidates_cost_the_judge_once() -> None:
 
 def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b", "c", "d"))
-    request, judges = Request(Path("x")), Config().rollout.judges
-    assert workers_for(request, Config(), "cuda") == 4 * judges and workers_for(request, Config(), "cpu") == judges
+    monkeypatch.setattr(machine, "num_cores", lambda: 64)
+    monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (79 << 30,) * 4)
+    request, judges = Request(Path("x")), 10
+    assert workers_for(request, Config(), "cuda") == 4 * judges and workers_for(request, Config(), "cpu") == 2
+    two = Config.model_validate({"rollout": {"judges": 2}})
+    assert workers_for(request, two, "cuda") == 8 and workers_for(request, two, "cpu") == 2
+    monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (79 << 30, 13 << 30, 79 << 30, 79 << 30))
+    assert workers_for(request, Config(), "cuda") == 4 * 3
+    monkeypatch.setattr(machine, "num_cores", lambda: 6)
+    assert workers_for(request, Config(), "cuda") == 4
     task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
     assert len({gpu_for(task, number) for number in range(4 * judges)}) == 4
     assert workers_for(Request(Path("x"), workers=3), Config(), "cuda") == 3

@@ -15,11 +15,12 @@ from dvk.agents import dialects
 from dvk.backbone import Completion
 from dvk.config import Config
 from dvk.errors import UsageError
+from dvk.harness.room import PER_GPU
 from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
 from dvk.pipelines.sft.collect import varied
-from dvk.pipelines.sft.episodes import PER_GPU, at_a_time
+from dvk.pipelines.sft.episodes import at_a_time
 from dvk.pipelines.sft.stages import Request, sft
 from dvk.tasks.generate import generate
 

@@ -12,6 +12,7 @@ from dvk.harness.court import Contract
 from dvk.harness.ray.cluster import connect
 from dvk.harness.ray.seat import Kind
 from dvk.harness.ray.seats import Place, Want, seats_of
+from dvk.harness.room import of_each
 from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
 ATTEMPTS = 5
@@ -23,7 +24,7 @@ class RayCourt:
 
     Args:
         task: the reference.
-        config: limits, judge settings, the cluster; `rollout.judges` seats share a GPU.
+        config: limits, judge settings, the cluster; `room.of_each` seats share a GPU.
         backward, brief, require_kernels, contract, profile: see `Court`.
 
     Raises:
@@ -91,4 +92,4 @@ class RayCourt:
 
 def want_of(device: Device, config: Config) -> Want:
     """What a seat needs; Ray counts shares of a GPU in ten-thousandths."""
-    return Want(device, int(10_000 / config.rollout.judges) / 10_000) if device == "cuda" else Want(device)
+    return Want(device, int(10_000 / of_each(config, device)) / 10_000) if device == "cuda" else Want(device)

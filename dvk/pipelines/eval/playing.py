@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk import harness, machine, registry, search
+from dvk import harness, registry, search
 from dvk.agents import Subject, play_many
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
@@ -45,13 +45,12 @@ class Court(Docket[Any]):
 
 
 def workers_for(request: Request, config: Config, device: Device) -> int:
-    """Candidates in work at a time: as many a GPU as the settings say, on every GPU of this machine or of the cluster.
+    """Candidates in work at a time: those of this machine, or of the cluster.
 
     Raises:
         UsageError, MachineError: see `room`.
     """
-    there = room(config, device)
-    return request.workers or there or config.rollout.judges * max(1, len(machine.gpu_names()) if device == "cuda" else 1)
+    return request.workers or room(config, device)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
 from dvk.composer import CannotCompose, compact
 from dvk.config import Config
 from dvk.errors import DvkError
+from dvk.harness.room import PER_GPU, served
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines.sft.collect import DEVICES, bar
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
@@ -32,12 +33,6 @@ EPISODES = "episodes/collect.jsonl"
 EXAMPLES = "collect/played/examples.jsonl"
 IN_FLIGHT = 3
 """Tasks a worker that are being judged: enough for one to be at hand always."""
-PER_GPU = 10
-"""Workers of one GPU, which times one candidate after another: these have the next one compiled and checked by then. More only
-begin more processes, three a worker that open the GPU, and disturb what is timed: 47 played 0.4 tasks a second where 10 played 0.6."""
-WORKER_BYTES = 4 << 30
-"""Memory of a GPU that a worker's three processes take at most: a context of half a gigabyte each, and a task's inputs, weights and
-outputs, also in float64."""
 
 
 class Playing:
@@ -107,8 +102,7 @@ def at_a_time(backend: Backend, workers: int) -> int:
     """How many of `workers` have something to do: all where a CPU plays, and of a GPU as many as its clock and memory serve."""
     if DEVICES[backend] == "cpu":
         return workers
-    free = machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
-    return min(workers, len(free) * max(1, min(PER_GPU, min(free) // WORKER_BYTES)))
+    return min(workers, max(1, len(machine.gpu_free_bytes())) * min(PER_GPU, served()))
 
 
 def prepared(

@@ -17,6 +17,7 @@ from typing import Any
 from dvk.agents.showing import Subject
 from dvk.config import Config
 from dvk.harness.backends import default_device
+from dvk.harness.courts import room
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend, Status
 from dvk.runs import RunFolder
@@ -139,7 +140,7 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
     judging: Docket[Any]
-    with Docket(greedy.judges, played, tier="smoke") as judging:
+    with Docket(room(config, default_device()), played, tier="smoke") as judging:
         for episode in play_many(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
             for trace in episode.traces:
                 for turn in trace.turns:

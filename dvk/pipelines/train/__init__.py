@@ -74,9 +74,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         state = State.restore(run, request.start, request.library, request.steps, config, team)
         draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
-        there = room(config, "cuda" if device == "cuda" else "cpu")
         guards = Guards(config.train, run.read(FILE))
-        workers = request.workers or (config.rollout.judges if there is None else max(1, there // team.size))
+        workers = request.workers or max(1, room(config, "cuda" if device == "cuda" else "cpu") // team.size)
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
