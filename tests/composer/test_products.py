@@ -156,7 +156,7 @@ def test_neighbours_share_the_kernel() -> None:
         "a head that is a vector": own(lambda x, w, v: (x @ w) @ v, x, randn(24, 20), randn(20)),
         "an operand that is a result, too": own(lambda x, v: ((h := torch.exp(x)), h @ v), x, randn(24)),
         "another type": own(lambda x, w, y: (x @ w).double() * (y @ y.t()), x, randn(24, 7), randn(7, 24).double()),
-        "a k of one element": own(lambda x, y, w: (x @ y, torch.sigmoid(x * w) @ w), randn(7, 1), randn(1, 9), randn(1, 7)),
+        "a k of one element": own(lambda x, y, w: (x @ y, torch.sigmoid(x) @ w), randn(7, 1), randn(1, 9), randn(1, 7)),
     }
     check(apart)
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
