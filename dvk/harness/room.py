@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dvk import machine
 from dvk.config import Config
 from dvk.records import Device
@@ -29,7 +31,7 @@ def here(config: Config, device: Device) -> int:
     return gpus * (config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, served())))
 
 
-def served() -> int:
-    """Candidates that every GPU's free memory serves."""
-    free = machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
+def served(free: Sequence[int] = ()) -> int:
+    """Candidates that every GPU's free memory serves: the bytes given, or those free now."""
+    free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
     return max(1, min(free) // WORKER_BYTES)

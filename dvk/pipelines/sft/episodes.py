@@ -102,7 +102,8 @@ def at_a_time(backend: Backend, workers: int) -> int:
     """How many of `workers` have something to do: all where a CPU plays, and of a GPU as many as its clock and memory serve."""
     if DEVICES[backend] == "cpu":
         return workers
-    return min(workers, max(1, len(machine.gpu_free_bytes())) * min(PER_GPU, served()))
+    free = machine.gpu_free_bytes()
+    return min(workers, max(1, len(free)) * min(PER_GPU, served(free)))
 
 
 def prepared(

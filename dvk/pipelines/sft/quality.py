@@ -17,7 +17,6 @@ from typing import Any
 from dvk.agents.showing import Subject
 from dvk.config import Config
 from dvk.harness.backends import default_device
-from dvk.harness.courts import room
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend, Status
 from dvk.runs import RunFolder
@@ -26,6 +25,8 @@ SEED = 2
 """Added to the run's seed: other tasks than those collected (0) and played (1)."""
 QUALITY_WORKERS = 4
 """Children that prepare its tasks: the training beside it comes first."""
+JUDGES = 2
+"""Likewise: nothing is timed."""
 GIVEN_UP_S = 5.0
 """What is ended has ended within this."""
 
@@ -140,7 +141,7 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
     judging: Docket[Any]
-    with Docket(room(config, default_device()), played, tier="smoke") as judging:
+    with Docket(config.rollout.judges or JUDGES, played, tier="smoke") as judging:
         for episode in play_many(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
             for trace in episode.traces:
                 for turn in trace.turns:
