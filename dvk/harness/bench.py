@@ -119,8 +119,6 @@ class Bench:
         board = self.boards[name]
         board.mend()
         board.put(case.inputs)
-        if self.task.device == "cuda":
-            torch.cuda.synchronize()
         return board
 
     def introduce(self, peer: Peer, source: str) -> None:
@@ -146,8 +144,6 @@ class Bench:
         state = {name: t.detach().contiguous() for name, t in self.cases.state(number).items() if isinstance(t, torch.Tensor)}
         board = Board([layout_of(t) for t in state.values()], self.task.device)
         board.put(list(state.values()))
-        if self.task.device == "cuda":
-            torch.cuda.synchronize()
         return board, list(state)
 
     def rounds_within(self, seconds: float, num_arms: int, most: int) -> int:

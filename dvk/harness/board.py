@@ -97,10 +97,12 @@ class Board:
         return cls(offered["layouts"], offered["device"], descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"])
 
     def put(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Copy values in, laid out alike."""
+        """Copy values in, laid out alike; they are there when this returns, for whatever process."""
         for place, tensor in zip(self.tensors, tensors, strict=True):
             if place.numel():
                 flat(place).copy_(flat(tensor))
+        if self.device == "cuda":  # another process's kernels do not wait for our stream
+            torch.cuda.synchronize()
 
     def poison(self) -> None:
         """Fill with bytes that read as NaN, or as -1."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dvk.harness.board import copied
+from dvk.harness.board import Board, copied, layout_of
 
 X = torch.arange(24.0).reshape(4, 6)
 SHAPES = {
@@ -23,3 +23,14 @@ def test_a_copy_keeps_strides_and_values(name: str) -> None:
     copy = copied(SHAPES[name])
     assert copy.stride() == SHAPES[name].stride() and torch.equal(copy, SHAPES[name])
     assert not copy.numel() or copy.data_ptr() != SHAPES[name].data_ptr()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_what_is_put_on_a_board_is_there_for_a_process_that_our_stream_does_not_order() -> None:
+    values = torch.randn(1 << 20, device="cuda")
+    board = Board([layout_of(values)], "cuda")
+    torch.cuda._sleep(200_000_000)  # a tenth of a second that the copy waits for
+    board.put([values])
+    assert torch.cuda.current_stream().query()
+    board.close()
