@@ -212,14 +212,16 @@ def test_memory_shared_by_input_and_output_is_not_called_unshared() -> None:
 
 # ------------------------------------------------------------------ drop-ins
 
-def drop_in(path: Path, device: str, native: bool = False) -> tuple[Any, Any, list[Any]]:
-    """The candidate of a task file, its module and inputs; at native sizes without values."""
+def drop_in(path: Path, device: str, native: bool = False, on: str = "cpu") -> tuple[Any, Any, list[Any]]:
+    """The candidate of a task file, its module and inputs, where they are captured; at native sizes without values."""
     source = path.read_text() if native else shrink(path.read_text())
     namespace = types.ModuleType("reference")
     exec(compile(source, str(path), "exec"), namespace.__dict__)
     torch.manual_seed(0)
     with torch.device("meta" if native else "cpu"):
         args, model = namespace.get_inputs(), namespace.Model(*namespace.get_init_inputs())
+    if not native:
+        args, model = [a.to(on) for a in args], model.to(on)
     captured = trace_module(model, args, list(inspect.signature(model.forward).parameters)[: len(args)])
     task = Task(id="test", name=path.stem, source=source, entry="Model", kind="module", device=device)  # type: ignore[arg-type]
     return compose(task, captured, Plan(tuple(applicable(captured.graph, device, "cuda"))), "cuda"), model, args
@@ -322,9 +324,9 @@ def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
 @pytest.mark.parametrize("name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"])
 def test_a_drop_in_runs_on_a_gpu_replayed_as_a_graph_or_on_unaligned_inputs(name: str) -> None:
     path = next(p for p in shipped() if p.stem == name)
-    candidate, model, args = drop_in(path, "cuda")
+    candidate, model, args = drop_in(path, "cuda", on="cuda")
     made = run_source(candidate.source)
-    new, model = made.ModelNew(*made.get_init_inputs()).cuda(), model.cuda()
+    new = made.ModelNew(*made.get_init_inputs()).cuda()
     new.load_state_dict(model.state_dict())
     with torch.no_grad():
         for shift in (0, 1):
