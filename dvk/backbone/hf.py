@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.nn import Parameter
 
 from dvk.backbone import Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
@@ -26,6 +27,7 @@ from dvk.backbone.stops import Stops
 from dvk.config import Backbone as Settings
 from dvk.config import Config
 from dvk.errors import RunFolderError, UsageError
+from dvk.lanes import Lane, of_cpu, of_gpu
 from dvk.records import Tokens
 
 SHARD = "15MB"
@@ -72,6 +74,7 @@ class Hf:
         self.pulse: Callable[[], None] = lambda: None
         """Called now and then while it writes; what it raises leaves the answers unfinished."""
         self._one_at_a_time = threading.Lock()
+        self._lanes: dict[str, Lane] = {}
 
     # ------------------------------------------------------------ sampling
 
@@ -92,8 +95,8 @@ class Hf:
         began = time.perf_counter()
         fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) < self.positions]
         stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
-        with self._one_at_a_time, decoding(self.model):
-            drawn = dict(zip(fits, self._sample([prompts[i] for i in fits], sampling, stops)))
+        with self._one_at_a_time, self._lane().in_turns(self._rest) as give_way, decoding(self.model):
+            drawn = dict(zip(fits, self._sample([prompts[i] for i in fits], sampling, stops, give_way)))
         completions = []
         for i, prompt in enumerate(prompts):
             if i in drawn:
@@ -105,15 +108,32 @@ class Hf:
         self.usage.add(read, written, time.perf_counter() - began)
         return completions
 
-    def _sample(self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops) -> list[Sampled]:
+    def _lane(self) -> Lane:
+        """Of the device that it computes on, where candidates may be timed meanwhile."""
+        name = of_gpu(self.model.device.index or 0) if self.model.device.type == "cuda" else of_cpu()
+        if name not in self._lanes:
+            self._lanes[name] = Lane(name)
+        return self._lanes[name]
+
+    def _rest(self) -> None:
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+    def _sample(
+        self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops, give_way: Callable[[], None],
+    ) -> list[Sampled]:  # fmt: skip
+        def pulse() -> None:
+            self.pulse()
+            give_way()
+
         how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         if not forward.supports(self.model):
             slots = min(self.settings.slots, 64)  # generate's caches are sized by itself: keep them small
-            how |= {"positions": self.positions, "rows_at_once": slots, "pulse": self.pulse}
+            how |= {"positions": self.positions, "rows_at_once": slots, "pulse": pulse}
             return fallback.run(self.model, prompts, sampling.max_tokens, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
             self.engine = Engine(self.model, self.model.dtype, self.positions, self.settings.slots)
-        self.engine.pulse = self.pulse
+        self.engine.pulse = pulse
         return self.engine.run(prompts, sampling.max_tokens, stops, **how)
 
     def _does_not_fit(self, prompt: tuple[int, ...]) -> Completion:

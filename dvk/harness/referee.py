@@ -24,17 +24,17 @@ from typing import Any
 
 import torch
 
+from dvk import lanes
 from dvk.config import Judge
 from dvk.errors import TaskError
-from dvk.harness import lanes
 from dvk.harness.bench import Bench
 from dvk.harness.calls import put_buffers
 from dvk.harness.cases import Case, Cases, plan
 from dvk.harness.examination import Examination
-from dvk.harness.lanes import Lane
 from dvk.harness.link import Gone
 from dvk.harness.needed import needed_bytes
 from dvk.harness.peer import Failed, Interfered, Peer
+from dvk.lanes import Lane
 from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import build
@@ -223,7 +223,7 @@ def _device_name(task: Task) -> str:
         return lanes.of_cpu()
     properties = torch.cuda.get_device_properties(0)
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{properties.major}.{properties.minor}")
-    return f"gpu-{getattr(properties, 'uuid', 0)}"
+    return lanes.of_gpu()
 
 
 __all__ = ["serve"]

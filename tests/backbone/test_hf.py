@@ -17,6 +17,7 @@ from dvk.backbone.hf import Hf
 from dvk.config import Backbone as Settings
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, RunFolderError, UsageError
+from dvk.lanes import Lane, of_cpu
 
 ASKED = [Conversation(messages=({"role": "user", "content": text},)) for text in ("v0 = aten.relu", "x0: float32[s0,s1]")]
 GREEDY = Sampling(temperature=0, max_tokens=16)
@@ -99,6 +100,15 @@ def test_training_mode_and_usage_are_kept(nano_folder: Path) -> None:
     assert backbone.usage.prompt_tokens == sum(len(t.prompt) for t in kept)
     assert backbone.usage.completion_tokens == sum(len(t.completion) for t in kept)
     assert backbone.usage.seconds > 0 and backbone.usage.cost_usd is None
+
+
+def test_nothing_is_written_while_a_candidate_is_timed(nano_folder: Path) -> None:
+    backbone, done = opened(nano_folder), threading.Event()
+    writer = threading.Thread(target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True)
+    with Lane(of_cpu()).alone():
+        writer.start()
+        assert not done.wait(1.0), "it takes some hundredths of a second otherwise"
+    assert done.wait(30)
 
 
 def test_bfloat16(nano_folder: Path) -> None:

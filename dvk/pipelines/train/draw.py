@@ -22,7 +22,7 @@ from dvk.agents.preparing import prepare
 from dvk.agents.siblings import Pool
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.harness.lanes import Lane, of_cpu
+from dvk.lanes import Lane, of_cpu
 from dvk.learn import credit
 from dvk.learn.assign import degenerate
 from dvk.records import Backend, Device, Episode, content_hash

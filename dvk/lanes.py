@@ -2,7 +2,8 @@
 
 File locks, so that they hold between all dvk processes of a user on this machine, and vanish with a
 killed process. On a CPU whatever else runs disturbs a measurement, so compiling and checking hold
-the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it.
+the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it, and
+a language model that writes: it would fill the GPU between and under the calls that are timed.
 A gate before the lane keeps newcomers from starving who waits to be alone.
 """
 
@@ -11,10 +12,14 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from dvk.records import content_hash
+
+HOLD_S = 0.5
+"""About what ten judges that stand in line take to time a launch plan each: work and measurements then share a GPU evenly."""
 
 
 class Lane:
@@ -39,6 +44,24 @@ class Lane:
             yield
         finally:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
+
+    @contextmanager
+    def in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[], None]]:
+        """`shared`, for long work that can stop for others: it calls the function given now and then, which lets whoever waits to
+        measure go first once `HOLD_S` have passed, and before calls `rest`, to end what is under way."""
+        with ExitStack() as held:
+            held.enter_context(self.shared())
+            since = time.monotonic()
+
+            def give_way() -> None:
+                nonlocal since
+                if time.monotonic() - since > HOLD_S:
+                    rest()
+                    held.close()
+                    held.enter_context(self.shared())
+                    since = time.monotonic()
+
+            yield give_way
 
     @contextmanager
     def turn(self, waits: Callable[[], None]) -> Iterator[None]:
@@ -72,6 +95,13 @@ def of_cpu() -> str:
     """The lane of this process's cores: judges that were given some of their own (taskset) do not wait for the others."""
     mine = os.sched_getaffinity(0)
     return "cpu" if len(mine) == os.cpu_count() else f"cpu-{content_hash(*map(str, sorted(mine)))}"
+
+
+def of_gpu(index: int = 0) -> str:
+    """The lane of a GPU, by this process's numbers; the same for processes that number GPUs otherwise."""
+    import torch
+
+    return f"gpu-{getattr(torch.cuda.get_device_properties(index), 'uuid', index)}"
 
 
 def shared_folder() -> str:
