@@ -13,7 +13,8 @@ from dvk.records import TensorSpec
 from dvk.tasks import also
 from dvk.tasks.build import build
 
-INPUTS = (TensorSpec(name="x", dtype="float32", shape=(64, 8), strides=(8, 1)), TensorSpec(name="i", dtype="int64", shape=(64,), strides=(1,)))
+INPUTS = (TensorSpec(name="x", dtype="float32", shape=(64, 8), strides=(8, 1)),
+          TensorSpec(name="i", dtype="int64", shape=(64,), strides=(1,)))
 GIVEN = ("x=float32[64,8]:rand", "i=int64[64]<8", "scale=2.0")
 MODEL = """
 import torch

@@ -80,17 +80,16 @@ def sessions(run: RunFolder, every: Sequence[Task], backend: Backend, config: Co
 def run(sessions: Sequence[Session], strategy: Strategy, quiet: bool) -> Found:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and goes on to what was found."""
     for session in sessions:
-        with session.court, _live(session, quiet) as live:
+        with session.court, _live(session, quiet, label(session.task)) as live:
             session.search(strategy, live)
         if session.interrupted:
             break
-    with _live(sessions[0], quiet) as live:
+    with _live(sessions[0], quiet, "all sets of inputs") as live:
         return _confirmed(sessions, live)
 
 
-def _live(session: Session, quiet: bool) -> Live:
-    name = f"{session.task.name}, {label(session.task)}"
-    return Live(session.config.optimize.budget_s, name=name, quiet=quiet, elapsed_s=session.elapsed_before)
+def _live(session: Session, quiet: bool, whom: str) -> Live:
+    return Live(session.config.optimize.budget_s, name=f"{session.task.name}, {whom}", quiet=quiet, elapsed_s=session.elapsed_before)
 
 
 def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
