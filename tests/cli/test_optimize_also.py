@@ -15,6 +15,7 @@ ALSO = "x=float32[768,512]; y=float32[768,512]"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two confirmations at least, of five sets of processes each
 def test_one_drop_in_for_two_sets_of_inputs(tmp_path: Path) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
     done = dvk("chain.py", "--also", ALSO, "--out", "run", "--json", *QUICK, cwd=tmp_path)
