@@ -16,6 +16,11 @@ def command(
         list[str] | None,
         typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".'),
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", help='Another set of inputs that best.py is to be fast for, by what differs: "x=float32[32,1024]; '
+                     'y=float32[32,1]"; or all inputs in order, without names.'),
+    ] = None,
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
     dtype: Annotated[
@@ -62,6 +67,7 @@ def command(
     request = Request(
         model,
         tuple(inputs or ()),
+        tuple(also or ()),
         tuple(init or ()),
         eval_mode,
         dtype,
@@ -90,6 +96,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         what = {"no_speedup": "nothing faster was found", "failed": "no candidate was correct"}[str(summary["status"])]
         return [
             f"{what}: {summary['reason']}",
+            *shapes(summary),
             f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
             *model(summary),
             f"report: {run}/report.html",
@@ -107,11 +114,26 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if skills:
         found.append(f"skills: {', '.join(skills)}")
     return [
-        *found,
+        *(shapes(summary) or found),
         *model(summary),
         f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]
+
+
+def shapes(summary: dict[str, Any]) -> list[str]:
+    """A line for each set of inputs; nothing where there is one alone."""
+    rows = summary["shapes"] if len(summary["shapes"]) > 1 else []
+    return [f"{row['inputs']}: {outcome(row)}" for row in rows]
+
+
+def outcome(row: dict[str, Any]) -> str:
+    """What was found for a set of inputs."""
+    if row["status"] != "faster":
+        return f"as the original; {row['reason']}"
+    over = {"eager": "faster than eager", "compile": "over torch.compile"}
+    told = [f"{b['speedup']:.2f}× {over[name]} [{b['lo']:.2f}, {b['hi']:.2f}]" for name, b in row["baselines"].items() if b]
+    return ", ".join(told) + (f"; with the kernels of {row['same_kernels_as']}" if row["same_kernels_as"] else "")
 
 
 def model(summary: dict[str, Any]) -> list[str]:

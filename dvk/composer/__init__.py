@@ -5,9 +5,9 @@ whole drop-in for a `Plan`. Every module composes: operators without a rule stay
 """
 
 from dvk.composer.capture import CannotCompose, Captured, capture
-from dvk.composer.compose import Composition, Plan, compose, fuse, renderer, write
+from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, renderer, write
 from dvk.composer.many import capture_many
 from dvk.composer.recipes import RECIPES, applicable
 
-__all__ = ["RECIPES", "CannotCompose", "Captured", "Composition", "Plan", "applicable", "capture", "capture_many", "compose", "fuse",
-           "renderer", "write"]
+__all__ = ["RECIPES", "CannotCompose", "Captured", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",
+           "fuse", "join", "renderer", "write"]

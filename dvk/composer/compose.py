@@ -5,14 +5,15 @@ A `Plan` is data: the recipes to apply and a schedule a kernel. Everything else 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from dvk.composer import cpp, dropin, host, products, recipes
 from dvk.composer.capture import Captured
-from dvk.composer.fuse import Group, Partition, partition
+from dvk.composer.fuse import Group, Partition, output_bases, partition
 from dvk.composer.kernel import Kernel, build
 from dvk.composer.lowering import PrimGraph, lower
 from dvk.composer.prims import Prim
@@ -96,48 +97,114 @@ def renderer(backend: Backend) -> Any:
     return triton
 
 
+@dataclass(frozen=True)
+class Part:
+    """A graph fused and scheduled: what one set of inputs is computed by."""
+
+    task: Task
+    captured: Captured
+    composition: Composition
+    plan: Plan
+
+    def schedule(self, kernel: Kernel, backend: Backend) -> dict[str, Any]:
+        """That of one of the composition's kernels."""
+        return dict(self.plan.schedules.get(kernel.name) or renderer(backend).default_schedule(kernel))
+
+    @property
+    def may_write_over(self) -> bool:
+        """Kernels may store results where a call left its own."""
+        return "inplace_epilogue" in self.plan.recipes
+
+    def inplace(self, kernel: Kernel) -> dict[int, int]:
+        """Output number → number of the input that it writes over."""
+        made = self.composition
+        return host.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
+
+
 def compose(task: Task, captured: Captured, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
     """A candidate that executes the plan."""
-    composition = fuse(task, captured, plan.recipes)
-    return write(task, captured, composition, plan, backend, skills=skills, title=title)
+    return write(task, captured, fuse(task, captured, plan.recipes), plan, backend, skills=skills, title=title)
 
 
 def write(task: Task, captured: Captured, composition: Composition, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (),
           title: str = "") -> Candidate:
     """A candidate from a graph already fused."""
+    return join([Part(task, captured, composition, plan)], backend, skills=skills, title=title)
+
+
+def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
+    """One candidate that executes, for each part's inputs, that part's plan. Kernels that two parts have in common are there once.
+
+    Raises:
+        CannotCompose: the parts are not of one and the same module.
+    """
+    task = parts[0].task
     render = renderer(backend)
-    chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
+    named = distinct(parts, backend)
+    kernels = {kernel.name: kernel for of_part in named for kernel in of_part.values()}
+    chosen = {of_part[key].name: part.schedule(kernel, backend) for part, of_part in zip(parts, named, strict=True)
+              for key, kernel in part.composition.kernels.items()}
     launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
-    writer = host.HostWriter(composition.graph, composition.prims, composition.part, composition.kernels, launch,
-                             "inplace_epilogue" in plan.recipes, task.device)
-    program = writer.program()
-    texts = [render.render(k, chosen[k.name], program.inplace.get(k.name)) for k in composition.ordered]
-    shared = render.prelude(composition.ordered)
+    makers: host.Makers = {}
+    fused = []
+    inplace: dict[str, dict[int, int]] = {}
+    for part, of_part in zip(parts, named, strict=True):
+        made = part.composition
+        program = host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers).program()
+        inplace |= program.inplace
+        fused.append(dropin.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
+    every = list(kernels.values())
+    texts = [render.render(kernel, chosen[kernel.name], inplace.get(kernel.name)) for kernel in every]
+    shared = render.prelude(every)
     functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided"]
-    if program.weights:
+    if any(one.program.weights for one in fused):
         functions += ["dvk_bind", "dvk_bound"]
-    if program.derived:
+    if makers:
         functions.append("dvk_derived")
-    replay = "cuda_graph" in plan.recipes and task.device == "cuda"
-    if replay:
+    if any(one.graph_replay for one in fused):
         functions.append("dvk_replay")
     if backend == "cpp":
         functions.append("dvk_compile")
         header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])
-        kernels, load = cpp_module(composition.ordered, shared + "\n" + "\n\n".join(texts))
+        text, load = cpp_module(every, shared + "\n" + "\n\n".join(texts))
     elif backend == "cuda":
         functions += ["dvk_nvrtc", "dvk_cubin", "dvk_cuda_kernel", "dvk_cuda_load"]
         modules = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
         header = "\n".join([*(f"import {name}" for name in modules), *TYPES, "", "import torch"])
-        kernels, load = render.module(composition.ordered, chosen, texts)
+        text, load = render.module(every, chosen, texts)
     else:
         header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
-        kernels, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
-    title = title or f"{len(composition.ordered)} fused kernels"
-    source = dropin.write(task, captured, program, kernels=kernels, load=load, embedded=functions, title=title, header=header,
-                          graph_replay=replay)
-    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=plan.recipes,
-                     schedule=chosen)
+        text, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
+    title = title or f"{len(every)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
+    source = dropin.write(task, fused, kernels=text, load=load, embedded=functions, title=title, header=header)
+    recipes_ = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
+    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=recipes_, schedule=chosen)
+
+
+def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]:
+    """Each part's kernels by identity of their group, under the names that they have in one drop-in: a kernel that an earlier part
+    has, too, goes by its name there."""
+    if len(parts) == 1:
+        return [parts[0].composition.kernels]
+    render = renderer(backend)
+    known: dict[object, str] = {}
+    found: list[dict[int, Kernel]] = []
+    number = 0
+    for part in parts:
+        named: dict[int, Kernel] = {}
+        mine: dict[object, str] = {}
+        for key, kernel in part.composition.kernels.items():
+            schedule = part.schedule(kernel, backend)
+            plain = replace(kernel, name="k")
+            text = render.render(plain, schedule, part.inplace(kernel))
+            same = (text, kernel.num_rows, kernel.row_length, json.dumps(schedule, sort_keys=True))
+            if (name := known.get(same)) is None:
+                name, number = f"k{number}", number + 1
+            mine.setdefault(same, name)
+            named[key] = replace(kernel, name=name)
+        known = {**mine, **known}
+        found.append(named)
+    return found
 
 
 def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:

@@ -1,10 +1,12 @@
-"""Write a drop-in: the user's file, then a `ModelNew` that runs the fused program where it fits.
+"""Write a drop-in: the user's file, then a `ModelNew` that runs a fused program where one fits.
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It computes the original
-forward for anything the program was not made for: other shapes, dtypes, devices or layouts, another
+forward for anything that no program was made for: other shapes, dtypes, devices or layouts, another
 configuration or mode of the module or of a submodule, hooks on submodules, replaced submodules, autocast,
 tracing, and whenever gradients are wanted. Plain attributes changed after the first call are not noticed
 until train(), eval(), to() or load_state_dict() is called.
+
+It may hold several programs, each for inputs of its own. Weights are bound once for all of them.
 """
 
 from __future__ import annotations
@@ -15,37 +17,60 @@ import io
 import keyword
 import textwrap
 import tokenize
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dvk.composer import carried
-from dvk.composer.capture import Captured
+from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
 
-def write(task: Task, captured: Captured, program: Program, *, kernels: str, load: list[str], embedded: Sequence[str],
-          title: str, header: str, graph_replay: bool) -> str:
+@dataclass(frozen=True)
+class Fused:
+    """A program and the call that it was made for."""
+
+    captured: Captured
+    program: Program
+    graph_replay: bool = False
+    """Run it through a captured CUDA graph."""
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The tensors of the call."""
+        return [n for n in self.captured.graph.nodes if n.op == "input"]
+
+    @property
+    def arguments(self) -> list[str]:
+        """All that the call takes, by the names that the program knows."""
+        return [parameter(name) for name in self.captured.arguments]
+
+
+def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], embedded: Sequence[str], title: str, header: str) -> str:
     """The whole text of a drop-in.
 
     Args:
+        fused: programs for calls that differ; the first that fits is run.
         kernels: module-level text that defines the kernels.
         load: lines that make the kernels callable; they may set `ready = False`.
         embedded: names of functions whose source is copied in (`carried`).
         header: imports the generated part needs.
-        graph_replay: run the program through a captured CUDA graph.
+
+    Raises:
+        CannotCompose: the programs were not made for one and the same module.
     """
-    inputs = [n for n in captured.graph.nodes if n.op == "input"]
-    arguments = [parameter(name) for name in captured.arguments]
-    bound = ", ".join(held_name(n) for n in program.weights)
-    unpack = [f"{bound}{',' if len(program.weights) == 1 else ''} = self._dvk_weights"] if program.weights else []
-    run = "\n".join([*unpack, *program.lines, f"return {program.result}"])
-    sources = carried.text(embedded)
+    (config_hash, *others) = {one.captured.config_hash: None for one in fused}
+    if others:
+        raise CannotCompose("the module itself is another one for other inputs")
+    held = _held(fused)
+    arguments = max((one.captured.arguments for one in fused), key=len)
     base = task.entry if task.kind == "module" else "torch.nn.Module"
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{task.entry}(*args, **kwargs)"
-    call = "dvk_replay(self, args)" if graph_replay else "self._dvk_run(*args)"
-    params = ", ".join(["self", *arguments])
-    same = f"dvk_config(self) == {captured.config_hash!r}" if task.kind == "module" else "True"
+    same = f"dvk_config(self) == {config_hash!r}" if task.kind == "module" else "True"
     signature = "\n\n\nModelNew.forward.__wrapped__ = " + f"{task.entry}.forward" if task.kind == "module" else ""
+    derived = dict.fromkeys(line for one in fused for line in one.program.derived)
+    whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
     original_text = f"""\
 # Drop-in for `{task.entry}`: {title}
 # The original comes first, unchanged; ModelNew below has its constructor and state_dict.
@@ -61,45 +86,47 @@ def write(task: Task, captured: Captured, program: Program, *, kernels: str, loa
 # Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
 dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
 
-{sources}
+{carried.text(embedded)}
 
 
 {kernels}
 
-{chr(10).join(program.derived)}
+{chr(10).join(derived)}
 
 
 class ModelNew({base}):
-    \"\"\"{task.entry}, fused; falls back to the original where the fused program does not fit.\"\"\"
+    \"\"\"{task.entry}, {whom}; falls back to the original where no fused program fits.\"\"\"
 
     def forward(self, *args, **kwargs):
-        if kwargs and len(args) + len(kwargs) == {len(arguments)}:
-            names = {tuple(captured.arguments)!r}[len(args):]
-            if all(name in kwargs for name in names):
+        if kwargs:
+            names = {tuple(arguments)!r}[len(args):len(args) + len(kwargs)]
+            if len(names) == len(kwargs) and all(name in kwargs for name in names):
                 args, kwargs = (*args, *(kwargs[name] for name in names)), {{}}
-        if kwargs or len(args) != {len(arguments)} or not self._dvk_fits(*args):
-            return {original}
-        return {call}
+        if not kwargs:
+{textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
+        return {original}
 
-    def _dvk_fits({params}):
+{(2 * chr(10)).join(_fits(task, number, one) for number, one in enumerate(fused))}
+
+    def _dvk_now(self, *tensors):
+        # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
         if not self.__dict__.get("_dvk_ready"):
             if self.__dict__.get("_dvk_ready") is False:
                 return False
             if not self._dvk_again():
                 return False
         return (
-{textwrap.indent(_guards(task, captured, inputs, program.weights), " " * 12)}
+{textwrap.indent(_conditions(task, bool(held)), " " * 12)}
         )
 
     def _dvk_prepare(self):
         self._dvk_watched = dvk_watch(self)
         ready = {same}
-{textwrap.indent(_binding(program), " " * 8)}
+{textwrap.indent(_binding(fused, held), " " * 8)}
 {textwrap.indent(chr(10).join(load), " " * 8)}
         return ready
 
-    def _dvk_run({params}):
-{textwrap.indent(run, " " * 8)}
+{(2 * chr(10)).join(_run(number, one, held) for number, one in enumerate(fused))}
 
     def _dvk_again(self):
         self._dvk_ready = self._dvk_prepare()
@@ -129,38 +156,83 @@ class ModelNew({base}):
 """)
 
 
-def _guards(task: Task, captured: Captured, inputs: list[Node], weights: list[Node]) -> str:
+# ---------------------------------------------------------------- what there is one of for each program
+
+def _method(name: str, number: int) -> str:
+    return f"_dvk_{name}" if number == 0 else f"_dvk_{name}_{number + 1}"
+
+
+def _dispatch(number: int, one: Fused) -> str:
+    run = _method("run", number)
+    call = f"dvk_replay(self.{run}, args)" if one.graph_replay else f"self.{run}(*args)"
+    return f"if len(args) == {len(one.arguments)} and self.{_method('fits', number)}(*args):\n    return {call}"
+
+
+def _fits(task: Task, number: int, one: Fused) -> str:
+    """The method that looks whether the arguments are those of the program."""
     lines = []
-    for node in inputs:
-        name = parameter(str(node.target))
+    names = [parameter(str(node.target)) for node in one.inputs]
+    for name, node in zip(names, one.inputs, strict=True):
         lines.append(f"type({name}) in dvk_tensors and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
                      f"and {name}.is_{task.device}")
         if task.device == "cuda":
             lines.append(f"{name}.get_device() == torch.cuda.current_device()")
-    for name, value in captured.constants.items():
+    for name, value in one.captured.constants.items():
         safe = parameter(name)
         lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
-    wants = [f"{parameter(str(n.target))}.requires_grad" for n in inputs] + ["any(p.requires_grad for p in self.parameters())"]
-    if weights:
-        wants.append("any(w.requires_grad for w in self._dvk_weights)")
-    lines.append(f"not (torch.is_grad_enabled() and ({' or '.join(wants)}))")
-    lines.append(f"not torch.is_autocast_enabled({task.device!r})")
-    lines.append("dvk_plain()")
-    if weights:
+    conditions = "\nand ".join([*lines, f"self._dvk_now({', '.join(names)})"])
+    signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
+    return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        )"
+
+
+def _run(number: int, one: Fused, held: Held) -> str:
+    """The method that is the program."""
+    own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
+    bound = ", ".join(own.get(key, "_") for key in held)
+    unpack = [f"{bound}{',' if len(held) == 1 else ''} = self._dvk_weights"] if own else []
+    body = "\n".join([*unpack, *one.program.lines, f"return {one.program.result}"])
+    return f"    def {_method('run', number)}({', '.join(['self', *one.arguments])}):\n{textwrap.indent(body, ' ' * 8)}"
+
+
+# ---------------------------------------------------------------- what all programs share
+
+Held = dict[tuple[str, int], int]
+"""Path of a weight, and which of the values of one program that have it → its position in `_dvk_weights`."""
+
+
+def _keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:
+    seen: Counter[str] = Counter()
+    for node in weights:
+        path = str(node.target)
+        yield (path, seen[path]), node
+        seen[path] += 1
+
+
+def _held(fused: Sequence[Fused]) -> Held:
+    keys = dict.fromkeys(key for one in fused for key, _ in _keyed(one.program.weights))
+    return {key: position for position, key in enumerate(keys)}
+
+
+def _conditions(task: Task, has_weights: bool) -> str:
+    wanting = ["*tensors", "*self.parameters()", *(["*self._dvk_weights"] if has_weights else [])]
+    lines = [f"not (torch.is_grad_enabled() and any(t.requires_grad for t in ({', '.join(wanting)})))",
+             f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
+    if has_weights:
         lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
 
 
-def _binding(program: Program) -> str:
+def _binding(fused: Sequence[Fused], held: Held) -> str:
     """Lines that find the weights once; what kernels read by address must be laid out as it was."""
-    if not program.weights:
+    if not held:
         return ""
-    paths = tuple(n.target for n in program.weights)
-    bound = ", ".join(held_name(n) for n in program.weights) + ("," if len(program.weights) == 1 else "")
-    checks = [f"ready = ready and {_layout(held_name(n), n)}" for n in program.guarded]
-    lines = [f"self._dvk_weights, self._dvk_places = dvk_bind(self, {paths!r})", f"{bound} = self._dvk_weights", *checks]
-    return "\n".join(["if ready:", *(f"    {line}" for line in lines)])
+    lines = [f"held, self._dvk_places = dvk_bind(self, {tuple(path for path, _ in held)!r})", "self._dvk_weights = held"]
+    for one in fused:
+        guarded = {id(node) for node in one.program.guarded}
+        lines += [f"ready = ready and {_layout(f'held[{held[key]}]', node)}" for key, node in _keyed(one.program.weights)
+                  if id(node) in guarded]
+    return "\n".join(["if ready:", *(f"    {line}" for line in dict.fromkeys(lines))])
 
 
 def _layout(name: str, node: Node) -> str:

@@ -168,28 +168,30 @@ def dvk_strided(
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def dvk_replay(module: Any, inputs: tuple) -> Any:
-    """Run the fused program as one CUDA graph: fresh inputs are copied in, results are copied out."""
+def dvk_replay(run: Any, inputs: tuple) -> Any:
+    """Run a fused program, a method of the module, as one CUDA graph: fresh inputs are copied in, results are copied out."""
     def copies(tree: Any) -> Any:
         return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
 
     if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
-        return copies(module._dvk_run(*copies(inputs)))
+        return copies(run(*copies(inputs)))
+    module = run.__self__
     addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in module.state_dict(keep_vars=True).values())
-    held = module.__dict__.get("_dvk_graph")
+    graphs = module.__dict__.setdefault("_dvk_graphs", {})
+    held = graphs.get(run.__name__)
     if held is None or held[0] != addresses:
         static = copies(inputs)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                module._dvk_run(*static)
+                run(*static)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            result = module._dvk_run(*static)
+            result = run(*static)
         tensors = [t for t in static if isinstance(t, torch.Tensor)]
-        held = module._dvk_graph = (addresses, graph, tensors, result)
+        held = graphs[run.__name__] = (addresses, graph, tensors, result)
     _, graph, tensors, result = held
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()

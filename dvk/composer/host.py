@@ -34,6 +34,8 @@ RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | carried.texts().ke
 """Names that the program uses itself."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
+Makers = dict[tuple[str, tuple[str, ...]], int]
+"""Source of a function that makes a tensor, and what it is made of → its number."""
 
 
 @dataclass
@@ -97,15 +99,19 @@ def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 class HostWriter:
-    """Emits the program for a partition and its kernels."""
+    """Emits the program for a partition and its kernels.
+
+    Args:
+        makers: those of earlier programs in the same drop-in; what is derived from the same weights is made once.
+    """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
-                 inplace: bool, device: str):
+                 inplace: bool, device: str, makers: Makers | None = None):
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace, self.device = launch, inplace, device
         self.lines: list[str] = []
         self.names: dict[Prim, str] = {}
-        self.derived: list[str] = []
+        self.makers: Makers = {} if makers is None else makers
         self.guarded: dict[str, Node] = {}
         self.inplace: dict[str, dict[int, int]] = {}
         self.outputs = output_bases(prims)
@@ -127,7 +133,8 @@ class HostWriter:
             if dead:
                 self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
         result = self._tree(self.graph.outputs)
-        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), self.derived, self.inplace)
+        derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
+        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace)
 
     def _weights(self, result: str) -> list[Node]:
         """Held tensors whose names occur in the program."""
@@ -153,13 +160,19 @@ class HostWriter:
         if prim not in self.part.users:
             return ""
         # Made once: a kernel is given an address, which must outlive the expression that makes the tensor.
-        key = self._maker(f"lambda: torch.tensor({self._literal(node.kwargs['data'])}, dtype=torch.{node.dtype}, device='{self.device}')")
+        data = self._literal(node.kwargs["data"])
+        key = self._maker(f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ())
         self.lines.append(f"_c{key} = dvk_derived(self, {key}, (), _dvk_make{key})")
         return f"_c{key}"
 
-    def _maker(self, source: str) -> int:
-        self.derived.append(f"_dvk_make{len(self.derived)} = {source}")
-        return len(self.derived) - 1
+    def _maker(self, source: str, operands: tuple[str, ...]) -> int:
+        return self.makers.setdefault((source, operands), len(self.makers))
+
+    def _origin(self, operand: Any) -> str:
+        """A weight by its path, which programs of one module share; anything else is this program's alone."""
+        view = self.prims.values[operand["ref"]]
+        node = view.base.node if not view.steps else None
+        return node.target if node is not None and node.target is not None else f"{operand} of {id(self)}"
 
     def value(self, name: str) -> str:
         return self.view(self.prims.values[name])
@@ -255,7 +268,7 @@ class HostWriter:
         if node.op == "restrided":
             return f"dvk_strided({args[0]}, {node.strides!r})"
         if node.op == "derived":
-            key = self._maker(node.kwargs["make"])
+            key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
             return f"dvk_derived(self, {key}, ({sources}), _dvk_make{key})"
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]

@@ -35,5 +35,7 @@ class Optimize(Section):
     """How `dvk optimize` searches."""
 
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search, final confirmation excluded.")
+    also_share: float = Field(
+        0.5, gt=0, description="Wall clock of the search for each `--also`, as a share of budget_s: it starts from what the first found.")
     num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")
     query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing kept in a retrieval query.")

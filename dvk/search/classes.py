@@ -21,7 +21,7 @@ from dvk.composer.recipes import RECIPES
 from dvk.composer.work import does
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem
-from dvk.search.tunings import Observed
+from dvk.search.tunings import Known, Observed, Tuned
 
 MANY = 4
 """Large tensors that are read, beyond which more make no other class."""
@@ -87,6 +87,29 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
             if base and len(set(mine)) == 1:
                 logs[class_of(group[0]), mine[0]].append(math.log(speed / base))
     return [Observed(kind, json.loads(text), math.exp(sum(found) / len(found))) for (kind, text), found in logs.items()]
+
+
+def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observed]) -> Known:
+    """What a search says of kernels, for those of another search that do the same at other sizes: schedules that gained, by class of the
+    latter. What lost is not told: it may well win at other sizes.
+
+    Args:
+        pairs: a kernel of the search, and its counterpart.
+        found: what the search measured.
+    """
+    known: Known = {}
+    for kernel, other in pairs:
+        gains = sorted((o for o in found if o.kernel == class_of(kernel) and o.gain > 1), key=lambda o: -o.gain)
+        if gains:
+            known[class_of(other)] = tuple(Tuned(o.schedule, o.gain, 1) for o in gains)
+    return known
+
+
+def counterparts(ones: Sequence[Kernel], others: Sequence[Kernel]) -> list[tuple[Kernel, Kernel]]:
+    """Kernels at the same place in two programs of one module, where they do the same."""
+    if len(ones) != len(others):
+        return []
+    return [(a, b) for a, b in zip(ones, others) if [(i.op, i.type) for i in a.instrs] == [(i.op, i.type) for i in b.instrs]]
 
 
 def structure(candidate: Candidate) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ joined, so they stay in the native distribution and integers stay in their domai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,9 @@ from dvk.tasks.state import seeded
 from dvk.tasks.trees import map_tensors, named_inputs
 
 Call = tuple[list[Any], dict[str, Any]]
+
+MAX_DRAWS = 64
+"""Of get_inputs() for one larger input; what is larger yet repeats them."""
 
 
 class Drawer:
@@ -96,10 +100,25 @@ class Drawer:
         return map_tensors(own, call)
 
     def _produce(self) -> Call:
-        if self._specs:
+        if not self._specs:
+            return self._of_file()
+        if not any(spec.fill == "like" for spec in self._specs):
             return [], {spec.name: _from_spec(spec) for spec in self._specs}
-        get_inputs = getattr(self._module, entry.GET_INPUTS)
-        value = get_inputs()
+        draws = [self._of_file()]
+        native = self._by_parameter(draws[0])
+        num_draws = max(_num_draws(spec, native.get(spec.name)) for spec in self._specs)
+        draws += [self._of_file() for _ in range(min(num_draws, MAX_DRAWS) - 1)]
+        named = [self._by_parameter(draw) for draw in draws]
+        values = {s.name: _like(s, [draw[s.name] for draw in named]) if s.fill == "like" else _from_spec(s) for s in self._specs}
+        args, kwargs = draws[0]
+        names = self.names(args)
+        return [values.pop(name, value) for name, value in zip(names, args, strict=True)], {**kwargs, **values}
+
+    def _by_parameter(self, call: Call) -> dict[str, Any]:
+        return {**dict(zip(self.names(call[0]), call[0], strict=True)), **call[1]}
+
+    def _of_file(self) -> Call:
+        value = getattr(self._module, entry.GET_INPUTS)()
         if isinstance(value, torch.Tensor):
             return [value], {}
         if isinstance(value, dict):
@@ -113,19 +132,18 @@ class Drawer:
         parameters = entry.parameters(self._forward)
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY, p.POSITIONAL_ONLY)]
         listed = ", ".join(names) or "none"
-        if not self._specs:
-            if not callable(getattr(self._module, entry.GET_INPUTS, None)):
-                example = " ".join(f'--input "{name}=float32[64,1024]"' for name in names[:4])
-                raise TaskError("the file has no get_inputs(), and no --input was given",
-                                f"define get_inputs(), or describe forward's parameters: {example or listed}")
-            return
+        like = any(spec.fill == "like" for spec in self._specs)
+        if (not self._specs or like) and not callable(getattr(self._module, entry.GET_INPUTS, None)):
+            example = " ".join(f'--input "{name}=float32[64,1024]"' for name in names[:4])
+            raise TaskError("the file has no get_inputs(), " + ("and `:like` means it" if like else "and no --input was given"),
+                            f"define get_inputs(), or describe forward's parameters: {example or listed}")
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         for spec in self._specs:
             if spec.name not in names and not anything:
                 raise TaskError(f"forward has no parameter `{spec.name}`", f"its parameters are: {listed}")
         given = {spec.name for spec in self._specs}
         required = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in given]
-        if required:
+        if required and self._specs and not like:
             raise TaskError(f"no --input for parameter {', '.join(f'`{name}`' for name in required)}",
                             f'add e.g. --input "{required[0]}=float32[64,1024]"')
 
@@ -160,6 +178,43 @@ def _from_spec(spec: InputSpec) -> Any:
     return torch.rand(spec.shape) < 0.5
 
 
+def _num_draws(spec: InputSpec, native: Any) -> int:
+    """How many native tensors make one of the spec's size.
+
+    Raises:
+        TaskError: it is to be like something that it cannot be like.
+    """
+    if spec.fill != "like":
+        return 1
+    if not isinstance(native, torch.Tensor):
+        raise TaskError(f"get_inputs() gives no tensor `{spec.name}` to be like", "say how to draw it: `:randn`, `:rand`, `<1000` …")
+    if native.dim() != len(spec.shape) or native.numel() == 0:
+        problem = f"`{spec.name}` is {list(native.shape)} in get_inputs(), of which {list(spec.shape)} cannot be made"
+        raise TaskError(problem, "say how to draw it: `:randn`, `:rand`, `<1000` …")
+    return math.prod(-(-size // have) for size, have in zip(spec.shape, native.shape, strict=True))
+
+
+def _like(spec: InputSpec, draws: list[torch.Tensor]) -> torch.Tensor:
+    """Draws joined along every dimension that is too short, cut where one is too long, in the native order of strides."""
+    have = draws[0].shape
+
+    def joined(number: int, dimension: int) -> torch.Tensor:
+        if dimension < 0:
+            return draws[number % len(draws)]
+        count = -(-spec.shape[dimension] // have[dimension])
+        parts = [joined(number * count + part, dimension - 1) for part in range(count)]
+        return (torch.cat(parts, dimension) if count > 1 else parts[0]).narrow(dimension, 0, spec.shape[dimension])
+
+    dtype = getattr(torch, str(spec.dtype))
+    return draws[0].to(dtype) if have == spec.shape else _laid_out(joined(0, len(have) - 1), draws[0]).to(dtype)
+
+
+def _laid_out(tensor: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
+    """A dense copy in the native order of strides."""
+    order = sorted(range(native.dim()), key=lambda d: (-native.stride()[d], d))
+    return tensor.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
+
+
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides; an expanded tensor stays expanded."""
     if tensor.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
@@ -169,10 +224,10 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _resized(draws: list[torch.Tensor], changes: list[tuple[int, int]]) -> torch.Tensor:
     """Join draws along the changed dimensions, cut to size, in the native order of strides."""
-    order = sorted(range(draws[0].dim()), key=lambda d: (-draws[0].stride()[d], d))
+    native = draws[0]
     for dimension, size in changes:
         draws = [_fit(draws[index:] + draws[:index], dimension, size) for index in range(len(draws))]
-    return draws[0].permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
+    return _laid_out(draws[0], native)
 
 
 def _fit(draws: list[torch.Tensor], dimension: int, size: int) -> torch.Tensor:

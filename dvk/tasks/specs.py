@@ -4,8 +4,9 @@
              NAME=LITERAL                            alpha=0.5            approximate='tanh'
     --init   LITERAL or NAME=LITERAL                 512                  eps=1e-5
 
-FILL is `randn` (the default of floats), `rand`, `ones` or `zeros`. Integers are uniform in [0, HIGH),
-HIGH is 10 unless given; booleans are fair coins. `DTYPE[]` is a tensor of no dimensions.
+FILL is `randn` (the default of floats), `rand`, `ones`, `zeros` or `like`. Integers are uniform in [0, HIGH),
+HIGH is 10 unless given; booleans are fair coins. `DTYPE[]` is a tensor of no dimensions. `like`: as the file's
+get_inputs() draws it, at this size; what no spec names then comes from get_inputs(), too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ALIASES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "double": "float64",
     "float": "float32", "half": "float16", "long": "int64", "int": "int32",
 }
-FILLS = ("randn", "rand", "ones", "zeros")
+FILLS = ("randn", "rand", "ones", "zeros", "like")
 DEFAULT_HIGH = 10
 INPUT_HINT = 'write e.g. --input "x=float32[64,1024]", "idx=int64[64]<1000", "w=float16[8]:ones" or "alpha=0.5"'
 
@@ -78,6 +79,12 @@ def parse_input(text: str) -> InputSpec:
     if dtype != "int64" and dtype in INTEGERS and high > 2**bits:
         raise TaskError(f"input `{text}`: {dtype} cannot hold {high - 1}", "lower the limit or widen the dtype")
     return InputSpec(name, dtype, shape, high, fill)
+
+
+def named(text: str) -> str | None:
+    """The name in `NAME=…`, None where there is none."""
+    found = _NAMED.fullmatch(text.strip())
+    return found["name"] if found else None
 
 
 def parse_inputs(texts: Sequence[str]) -> list[InputSpec]:

@@ -72,8 +72,8 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     body += f"\n\ndvk_program = {name('run')}" if backend == "cpp" else \
         f"\n\ndvk_program = dvk_sized({name('run')}, {{{', '.join(f'{name(n)!r}: {v}' for n, v in sizes.items())}}})"
     title = title or "compact text"
-    source = dropin.write(task, captured, program, kernels=body, load=load, embedded=functions, title=title, header=header,
-                          graph_replay=replay)
+    fused = dropin.Fused(captured, program, replay)
+    source = dropin.write(task, [fused], kernels=body, load=load, embedded=functions, title=title, header=header)
     return Candidate(source=source, backend=backend, proposer=proposer, title=title, skills=skills)
 
 

@@ -51,6 +51,8 @@ class CompactHost(HostWriter):
         self.read = {b.prim: b for b in inputs}
         """Results of calls that kernels read, and the layout they must have."""
         self.used: set[str] = set()
+        self.derived: list[str] = []
+        """Functions that make weights of weights."""
 
     def text(self) -> Text:
         program = self.program()

@@ -79,6 +79,7 @@ def tools(library: Path | None) -> MCPServer:
         device: Device = None,
         inputs: Spec = [],  # noqa: B006
         init: Init = [],  # noqa: B006
+        also: Annotated[list[str], Field(description='Other inputs to be fast for, by what differs: "x=float32[1,1024]".')] = [],  # noqa: B006
         backbone: Annotated[str | None, Field(description="Language model that proposes, too: hf:PATH, endpoint:MODEL …")] = None,
     ) -> dict[str, Any]:
         """Search for the fastest kernels for a PyTorch module that survive verification, and leave a drop-in.
@@ -86,7 +87,8 @@ def tools(library: Path | None) -> MCPServer:
         `status` is faster, no_speedup or failed; `best` is the drop-in's path, `speedup` its confirmed speedup with the interval
         `speedup_lo` to `speedup_hi`, `run` the folder with report.html and every attempt.
         """
-        flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(["--backbone", backbone] if backbone else [])]
+        flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(f"--also={one}" for one in also)]
+        flags += ["--backbone", backbone] if backbone else []
         found: dict[str, Any] = await command(["optimize", *flags, *kept, "--", model], context)
         return found
 

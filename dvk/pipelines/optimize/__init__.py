@@ -5,6 +5,8 @@
 
     davinci.py   a daVinci-kernel checkpoint by one flag
     session.py   one search, fed with verdicts until something ends it
+    sets.py      several sets of inputs: a search each, one drop-in
+    ending.py    best.py, episodes, report, summary
     told.py      what is said of it: the summary, what it cost, the episode
 
 Every verdict and every answer of a model is on disk before the next is asked for, so a killed run resumes by
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dvk import registry, search, tasks
+from dvk.agents import Subject
 from dvk.backbone import open_backbone
 from dvk.backbone.recorded import Recorded
 from dvk.config import Config
@@ -25,11 +28,15 @@ from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
 from dvk.harness.kernelgym import remote
 from dvk.pipelines.live import Live
+from dvk.pipelines.optimize import sets, told
 from dvk.pipelines.optimize.davinci import with_checkpoint
+from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
+
+TASKS = "task.jsonl"
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class Request:
 
     spec: str
     inputs: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Other sets of inputs, see `dvk.tasks.also`."""
     init: tuple[str, ...] = ()
     eval_mode: bool = False
     dtype: str | None = None
@@ -71,6 +80,9 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     if request.backbone is None and request.strategy in search.ASK_A_MODEL:
         problem = f"`--strategy {request.strategy}` asks a language model"
         raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+    if request.also and request.backbone is not None:
+        problem = "`--also` joins kernels in one drop-in, which only the composer's can be"
+        raise UsageError(problem, "drop the language model, or make a drop-in for each set of inputs")
     if request.backbone is not None and request.strategy in search.ASK_NONE:
         problem = f"`--strategy {request.strategy}` asks no language model"
         raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
@@ -82,18 +94,25 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
                       device="cuda" if device == "cuda" else "cpu", limits=config.limits)
+    every = sets.load(request.also, task, request.spec, config)
     # A model that cannot be opened should not leave a used folder; one that is not needed any more should not be opened.
     model = None if request.backbone is None or request.resume else open_backbone(request.backbone, config)
     with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
-        known = run.read("task.jsonl")
-        if known and known[0]["id"] != task.id:
+        known = [one["id"] for one in run.read(TASKS)]
+        if known and known[0] != task.id:
             raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
+        if known and known != [one.id for one in every]:
+            raise UsageError(f"`{run.path}` holds a search for other sets of inputs", "give the same --also, or choose another --out")
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
         if not known:
-            run.append("task.jsonl", task)
+            run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
         if model is None and request.backbone is not None:
             model = open_backbone(request.backbone, config)
+        if len(every) > 1:
+            sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
+            found = sets.run(sessions, strategy, request.quiet)
+            return finish(sessions, found.winners, found.groups, request.strategy, None)
         recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
         session = Session(run, task, backend, config, recorded, Recorded(model, run) if model is not None else None,
                           library=request.library, baselines=request.baselines)
@@ -101,4 +120,5 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
                                  several=model is not None) as live:
             session.search(strategy, live)
             winner = session.confirm(live)
-        return session.finish(winner, request.strategy, request.backbone)
+        groups = told.groups(Subject(task, session.captured, backend), winner)
+        return finish([session], [winner], [groups], request.strategy, request.backbone)

@@ -6,23 +6,21 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from dvk import machine
 from dvk.agents import Subject, dialects, selection
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.recorded import Recorded
-from dvk.composer import CannotCompose, Captured, applicable, capture, fuse
+from dvk.composer import CannotCompose, Captured, Part, Plan, applicable, capture, fuse, join
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.harness.courts import open_court
-from dvk.pipelines import report
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize import told
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import Problem, Proposals, Strategy, classes, tunings
-from dvk.search.tunings import Known, Tunings
+from dvk.search.tunings import Known, Observed, Tunings
 from dvk.skills import Library, query_from_graph
 
 TURNS = "turns.jsonl"
@@ -40,14 +38,17 @@ class Session:
         backbone: the language model, for strategies that ask one.
         library: the skills' file; None takes the default one.
         baselines: also timed when the best is confirmed.
+        folder: for the search's own files, inside the run's; ends in `/`, empty for the run's folder itself.
+        first: the search for another set of inputs of the same module, which has ended: what it found is where this one starts.
     """
 
     def __init__(
         self, run: RunFolder, task: Task, backend: Backend, config: Config, recorded: Sequence[Turn], backbone: Recorded | None = None,
-        *, library: Path | None = None, baselines: Sequence[str] = (),
+        *, library: Path | None = None, baselines: Sequence[str] = (), folder: str = "", first: Session | None = None,
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
         self.library, self.baselines, self.backbone = library, [b for b in baselines if b != "eager"], backbone
+        self.folder, self.first = folder, first
         self.court = open_court(task, config, brief=True)
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
@@ -58,6 +59,8 @@ class Session:
         self.began = time.monotonic() - self.elapsed_before
         self.captured: Captured | None = None
         self.skills: tuple[Skill, ...] = ()
+        self.observed: list[Observed] = []
+        """What the search says of schedules."""
         self.reason: str | None = None
         self.interrupted = False
 
@@ -108,20 +111,25 @@ class Session:
         """What this machine knows of the schedules of the graph's kernels; a search that goes on knows what it knew when it began."""
         if self.captured is None:
             return {}
-        if before := self.run.read(KNOWN):
+        if before := self.run.read(self.folder + KNOWN):
             return tunings.loaded(before[0])
         every = tuple(applicable(self.captured.graph, self.task.device, self.backend))
         plans = (every, tuple(name for name in every if name not in OWN_FAMILIES))
-        kernels = [kernel for recipes in plans for kernel in fuse(self.task, self.captured, recipes).ordered]
-        known = self._tunings().known(map(classes.class_of, kernels))
-        self.run.append(KNOWN, tunings.dumped(known))
+        kernels = [fuse(self.task, self.captured, recipes).ordered for recipes in plans]
+        known = self._tunings().known(classes.class_of(kernel) for program in kernels for kernel in program)
+        if (first := self.first) is not None and first.captured is not None:
+            same = [pair for recipes, mine in zip(plans, kernels)
+                    for pair in classes.counterparts(fuse(first.task, first.captured, recipes).ordered, mine)]
+            known = {**classes.carried_over(same, first.observed), **known}
+        self.run.append(self.folder + KNOWN, tunings.dumped(known))
         return known
 
     def _learn(self, problem: Problem) -> None:
         """Keep what was measured of schedules for the searches to come."""
         if self.captured is not None:
             tried = [(t.candidate, t.verdict) for t in self.turns if t.candidate and t.verdict and t.candidate.proposer == "composer"]
-            self._tunings().learn(self.task.id, classes.observed(problem, tried))
+            self.observed = classes.observed(problem, tried)
+            self._tunings().learn(self.task.id, self.observed)
 
     def _tunings(self) -> Tunings:
         return Tunings(self.config.remote.judge or self.config.remote.engine or machine.fingerprint(self.task.device), self.backend)
@@ -181,7 +189,7 @@ class Session:
         self.turns.append(turn)
         if verdict.tier != "claim":
             self.known[candidate.id] = verdict
-        self.run.append(TURNS, turn)
+        self.run.append(self.folder + TURNS, turn)
         live.judged(turn)
 
     def _retrieve(self) -> tuple[Skill, ...]:
@@ -194,58 +202,56 @@ class Session:
 
     # -------------------------------------------------------------- confirming
 
+    @property
+    def promising(self) -> list[Turn]:
+        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first."""
+        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and told.speedup(t) > 1]
+        return sorted(timed, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
+
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
-        # What did not even look faster in the search is not worth minutes of confirming.
-        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and told.speedup(t) > 1]
-        ranked = sorted(timed, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
-        claimed = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim"}
-        best: Turn | None = None
+        ranked = self.promising
         for turn in ranked:
             assert turn.candidate is not None and turn.verdict is not None
-            if (known := claimed.get(turn.candidate.id)) is not None and self._covers(known):  # before the run was killed
-                if known.verdict is not None and known.verdict.faster:
-                    return known
-                continue
-            live.stage("confirming the best in fresh processes")
             try:
-                verdict = self.court.judge(turn.candidate, "claim", self.baselines)
+                claim = self.claim(turn.candidate, live)
             except KeyboardInterrupt:
                 self.interrupted, self.reason = True, "stopped before the best was confirmed: the search's own figure is given"
                 return turn if turn.verdict.faster else None
-            assert verdict is not None, "there is no deadline"
-            self._record(turn.candidate, verdict, live)
-            if verdict.faster:
-                best = self.turns[-1]
-                break
-        if best is None and ranked:
-            best = next((t for t in reversed(self.turns) if t.verdict and t.verdict.tier == "claim" and t.verdict.timing), None)
-        return best
+            if claim.verdict is not None and claim.verdict.faster:
+                return claim
+        return self.refuted if ranked else None
+
+    def claim(self, candidate: Candidate, live: Live) -> Turn:
+        """The candidate judged in fresh processes, or as it was before the run was killed.
+
+        Raises:
+            KeyboardInterrupt: the user stopped it.
+        """
+        before = [t for t in self.turns if t.candidate and t.candidate.id == candidate.id and t.verdict and t.verdict.tier == "claim"]
+        if before and self._covers(before[-1]):
+            return before[-1]
+        live.stage("confirming the best in fresh processes")
+        verdict = self.court.judge(candidate, "claim", self.baselines)
+        assert verdict is not None, "there is no deadline"
+        self._record(candidate, verdict, live)
+        return self.turns[-1]
+
+    @property
+    def refuted(self) -> Turn | None:
+        """The last that was timed again and did not hold."""
+        claims = [t for t in self.turns if t.verdict and t.verdict.tier == "claim" and t.verdict.timing and not t.verdict.faster]
+        return claims[-1] if claims else None
+
+    def part(self, candidate: Candidate) -> Part | None:
+        """The plan that a candidate executes; None where the composer did not write it, so that it cannot be joined with others."""
+        if self.captured is None or candidate.proposer != "composer":
+            return None
+        plan = Plan(candidate.recipes, candidate.schedule)
+        part = Part(self.task, self.captured, fuse(self.task, self.captured, plan.recipes), plan)
+        return part if join([part], self.backend, title=candidate.title).source == candidate.source else None
 
     def _covers(self, claim: Turn) -> bool:
         """It was timed against all that is asked for."""
         timing = claim.verdict.timing if claim.verdict is not None else None
         return timing is None or set(self.baselines) <= set(timing.baselines)
-
-    # -------------------------------------------------------------- ending
-
-    def finish(self, winner: Turn | None, strategy: str, backbone: str | None) -> dict[str, Any]:
-        """Write best.py, the episode and the report; return the summary."""
-        faster = winner is not None and winner.verdict is not None and winner.verdict.faster
-        candidate = winner.candidate if winner is not None and faster else None
-        best_path = str(self.run.write_text("best.py", candidate.source)) if candidate else None
-        subject = Subject(self.task, self.captured, self.backend)
-        episode = told.episode(subject, self.turns, self.skills, self.traces, self.backbone)
-        summary = {
-            **told.outcome(self.turns, winner, faster, self.reason, told.unread(episode)),
-            "best": best_path, "run": str(self.run.path), "seconds": round(self.elapsed_s, 2),
-            "groups": told.groups(subject, winner), "strategy": strategy, "backbone": backbone,
-            "cost": told.cost(self.turns, episode, self.backbone), "proposers": told.proposers(self.turns),
-        }
-        self.run.write_text("episodes/optimize.jsonl", episode.model_dump_json() + "\n")
-        report.write(self.run, episode, summary, best_source=candidate.source if candidate else None, graph=self.graph,
-                     skills={s.name: s for s in self.skills})
-        self.run.append("summary.jsonl", summary)
-        if not self.interrupted:
-            self.run.finish("done")
-        return summary

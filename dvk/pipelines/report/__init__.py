@@ -23,6 +23,7 @@ from dvk.records import Episode, Graph, Skill
 from dvk.runs import MANIFEST, RunFolder
 
 NO_SKILLS: Mapping[str, Skill] = {}
+NO_OTHERS: Mapping[str, Episode] = {}
 
 
 def write(
@@ -35,6 +36,7 @@ def write(
     skills: Mapping[str, Skill] = NO_SKILLS,
     command_line: str = "",
     machine: str = "",
+    others: Mapping[str, Episode] = NO_OTHERS,
 ) -> None:
     """Write both files into the run's folder, each whole or not at all.
 
@@ -42,18 +44,19 @@ def write(
         run: an open run; its run.json gives the settings and versions.
         episode: `policy` traces with a turn a judged candidate; other turns and traces are not shown.
         summary: the object that `dvk optimize --json` prints; optional `profile` (rows of name, share in 0–1, ms),
-            `groups` (one line a kernel), `proposers` and `cost`.
+            `groups` (one line a kernel), `shapes`, `proposers` and `cost`.
         best_source: text of best.py, None when nothing was faster.
         graph: the captured reference, None when capture failed.
         skills: the skills that candidates name, by name.
         command_line: as typed; empty takes it from run.json.
         machine: fingerprint for when no verdict carries one; empty takes it from run.json.
+        others: searches for other sets of inputs, by what tells the set; the summary's `shapes` has what came of each.
     """
     file = run.path / MANIFEST
     manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     story = tell(
         episode, summary, best_source=best_source, graph=graph, skills=skills,
-        command_line=command_line, machine=machine, manifest=manifest,
+        command_line=command_line, machine=machine, manifest=manifest, others=others,
     )
     run.write_text("report.html", page.render(story))
     run.write_text("report.md", markdown.render(story))

@@ -10,7 +10,7 @@ import json
 import re
 from unicodedata import combining, east_asian_width
 
-from dvk.pipelines.report.attempts import best_so_far
+from dvk.pipelines.report.attempts import Attempt, best_so_far
 from dvk.pipelines.report.markup import plain
 from dvk.pipelines.report.story import Story
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
@@ -30,6 +30,7 @@ def render(story: Story) -> str:
         f"# {line(story.task.name)}: {story.headline}",
         *map(line, [*story.numbers, *story.lead]),
         _arms(story),
+        _sets(story),
         "\n".join(f"- {term}: {line(text)}" for term, text in story.measured),
         *_slow(story), *_tried(story), *_won(story), *_search(story), *_cost(story), *_code(story), *_reproduce(story),
     ]
@@ -71,6 +72,15 @@ def _arms(story: Story) -> str:
     return table(["version", "median call", f"speedup of {story.arms[-1].label}"], rows, frozenset({1, 2}))
 
 
+def _sets(story: Story) -> str:
+    if not story.sets:
+        return ""
+    names = list(dict.fromkeys(name for one in story.sets for name in one.over))
+    rows = [[one.inputs, show_ms(one.eager_ms), show_ms(one.ms), *(str(one.over.get(name) or "–") for name in names), one.note]
+            for one in story.sets]
+    return table(["inputs", "eager", "best.py", *(f"over {name}" for name in names), ""], rows, frozenset(range(1, 3 + len(names))))
+
+
 def _slow(story: Story) -> list[str]:
     parts = []
     if story.operators:
@@ -86,10 +96,17 @@ def _slow(story: Story) -> list[str]:
 
 
 def _tried(story: Story) -> list[str]:
-    if not story.attempts:
-        return ["## What was tried", "No candidate was judged."]
+    parts = ["## What was tried", *(_attempts(story, story.attempts) if story.attempts else ["No candidate was judged."])]
+    if story.attempts:
+        parts.insert(1, story.tally)
+    for name, attempts in story.elsewhere.items():
+        parts += [f"For {line(name)}:", *(_attempts(story, attempts) if attempts else ["No candidate was judged."])]
+    return parts
+
+
+def _attempts(story: Story, attempts: list[Attempt]) -> list[str]:
     rows = []
-    for attempt in story.attempts:
+    for attempt in attempts:
         title = attempt.title + (" → best.py" if attempt is story.winner else "")
         schedule = "; ".join(f"{kernel} {text}".strip() for kernel, text in attempt.schedule)
         outcome = attempt.outcome + (f": {attempt.reason}" if attempt.reason else "")
@@ -97,7 +114,7 @@ def _tried(story: Story) -> list[str]:
         rows.append([str(attempt.number), show_s(attempt.seconds), str(attempt.speedup or "–"), title, *by, outcome,
                      ", ".join(attempt.recipes), schedule])
     head = ["#", "after", "speedup", "candidate", *(["by"] if story.several else []), "verdict", "recipes", "schedule"]
-    return ["## What was tried", story.tally, table(head, rows, frozenset({0, 1, 2}))]
+    return [table(head, rows, frozenset({0, 1, 2}))]
 
 
 def _won(story: Story) -> list[str]:

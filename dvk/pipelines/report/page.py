@@ -31,6 +31,7 @@ def _header(story: Story) -> Markup:
         [el("p", text, class_="interval") for text in story.numbers],
         [el("p", text) for text in story.lead],
         _arms(story.arms),
+        _sets(story),
         facts(story.measured),
     )
 
@@ -49,6 +50,21 @@ def _arms(arms: list[Arm]) -> Markup | None:
     ]
     heads = headers("Version", "Median call ", None, f"Speedup of {arms[-1].label} " if arms[-1].ours else " ")
     return el("div", table(heads, rows, "Times of one call"), class_="arms")
+
+
+def _sets(story: Story) -> Markup | None:
+    if not story.sets:
+        return None
+    names = list(dict.fromkeys(name for one in story.sets for name in one.over))
+    rows = [
+        el("tr",
+           el("th", el("code", one.inputs), el("small", one.note) if one.note else None, scope="row"),
+           el("td", show_ms(one.eager_ms), class_="num"),
+           el("td", show_ms(one.ms), class_="num"),
+           *(el("td", str(one.over.get(name) or "–"), class_="num") for name in names))
+        for one in story.sets
+    ]
+    return table(headers("Inputs", "Eager ", "best.py ", *(f"Over {name} " for name in names)), rows, "Every set of inputs")
 
 
 def _slow(story: Story) -> Markup:
@@ -88,12 +104,18 @@ def _operator_row(number: int, operator: Operator, longest: int) -> Markup:
 
 
 def _tried(story: Story) -> Markup:
-    heading = el("h2", "What was tried")
-    if not story.attempts:
-        return el("section", heading, el("p", "No candidate was judged."))
+    parts = [el("h2", "What was tried"), el("p", story.tally) if story.attempts else None, _attempts(story, story.attempts)]
+    for name, attempts in story.elsewhere.items():
+        parts += [el("h3", "For ", el("code", name)), _attempts(story, attempts)]
+    return el("section", parts)
+
+
+def _attempts(story: Story, attempts: list[Attempt]) -> Markup:
+    if not attempts:
+        return el("p", "No candidate was judged.")
     heads = headers("# ", "After ", "Candidate", "Schedule", "Verdict", "Speedup ")
-    rows = [_attempt_row(attempt, attempt is story.winner, story.several) for attempt in story.attempts]
-    return el("section", heading, el("p", story.tally), table(heads, rows, "Every judged candidate"))
+    rows = [_attempt_row(attempt, attempt is story.winner, story.several) for attempt in attempts]
+    return table(heads, rows, "Every judged candidate")
 
 
 def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:

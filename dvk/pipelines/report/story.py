@@ -35,6 +35,20 @@ class Arm:
 
 
 @dataclass(frozen=True)
+class Set:
+    """One row: a set of inputs, and what best.py does with it."""
+
+    inputs: str
+    eager_ms: float | None
+    ms: float | None
+    """Of best.py; None where it runs the original."""
+    over: dict[str, Interval | None]
+    """Speedups, by `eager` and further baselines."""
+    note: str
+    """Why the original is run, or whose kernels these are; empty otherwise."""
+
+
+@dataclass(frozen=True)
 class Story:
     """The report's content, in the order in which it is told."""
 
@@ -59,6 +73,10 @@ class Story:
     attempts: list[Attempt]
     tally: str
     """Counts by status."""
+    elsewhere: dict[str, list[Attempt]]
+    """Attempts at other sets of inputs, by set."""
+    sets: list[Set]
+    """What came of each set of inputs; empty where there is one alone."""
 
     winner: Attempt | None
     why: list[str]
@@ -89,10 +107,11 @@ class Story:
 
 def tell(
     episode: Episode, summary: Mapping[str, Any], *, best_source: str | None, graph: Graph | None,
-    skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any],
+    skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any], others: Mapping[str, Episode],
 ) -> Story:
     """Gather what the report says; arguments as in `report.write`, `manifest` is run.json or empty."""
     task, attempts = episode.task, gather(episode)
+    elsewhere = {name: gather(other) for name, other in others.items()}
     status = str(summary.get("status", "failed"))
     winner = None
     if status == "faster":
@@ -107,7 +126,7 @@ def tell(
         status=status,
         headline=_headline(status, summary),
         numbers=_numbers(summary, arms) if status == "faster" else [],
-        lead=_lead(status, summary, attempts, shown),
+        lead=_lead(status, summary, [*attempts, *(one for found in elsewhere.values() for one in found)], shown),
         arms=arms,
         measured=_measured(task, shown, machine or str(manifest.get("machine") or "")),
         operators=listed,
@@ -116,6 +135,8 @@ def tell(
         profile=list(summary.get("profile") or []),
         attempts=attempts,
         tally=_tally(attempts),
+        elsewhere=elsewhere,
+        sets=_sets(summary),
         winner=winner,
         why=_why(winner, attempts, listed, groups),
         skills=[(name, skills[name].description if name in skills else "no longer in the library") for name in names],
@@ -134,7 +155,9 @@ def tell(
 
 def _headline(status: str, summary: Mapping[str, Any]) -> str:
     if status == "faster" and summary.get("speedup") is not None:
-        return f"{show_ratio(summary['speedup'])} faster than eager PyTorch"
+        rows = summary.get("shapes") or []
+        whom = f", with {next(row['inputs'] for row in rows if row['status'] == 'faster')}" if len(rows) > 1 else ""
+        return f"{show_ratio(summary['speedup'])} faster than eager PyTorch{whom}"
     return "Nothing faster was found" if status == "no_speedup" else "The search failed"
 
 
@@ -171,6 +194,21 @@ def _arms(summary: Mapping[str, Any], shown: Attempt | None, label: str) -> list
     if arms and shown and shown.verdict.timing:
         arms.append(Arm(label, shown.verdict.timing.candidate_ms, None, ours=True))
     return arms
+
+
+def _sets(summary: Mapping[str, Any]) -> list[Set]:
+    rows = summary.get("shapes") or []
+    return [_set(row) for row in rows] if len(rows) > 1 else []
+
+
+def _set(row: Mapping[str, Any]) -> Set:
+    baselines = {name: entry for name, entry in row["baselines"].items() if entry}
+    eager_ms = baselines["eager"]["ms"] if "eager" in baselines else None
+    if row["status"] != "faster":
+        return Set(row["inputs"], eager_ms, None, {}, f"the original: {row['reason']}")
+    same = row["same_kernels_as"]
+    return Set(row["inputs"], eager_ms, row["ms"], {name: _interval(entry) for name, entry in baselines.items()},
+               f"the kernels of {same}" if same else "")
 
 
 def _interval(entry: Mapping[str, Any], prefix: str = "") -> Interval | None:

@@ -1,0 +1,66 @@
+"""The end of `dvk optimize`: best.py, the episodes, the report, the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dvk.agents import Subject
+from dvk.agents.showing import tensor
+from dvk.pipelines import report
+from dvk.pipelines.optimize import told
+from dvk.pipelines.optimize.session import Session
+from dvk.records import Task, Turn
+from dvk.tasks.specs import parse_input
+
+
+def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
+           backbone: str | None) -> dict[str, Any]:
+    """Write everything; return the summary. Its headline is the first set of inputs for which something faster was found.
+
+    Args:
+        sessions: a search for each set of inputs.
+        winners: for each, the turn that confirmed the drop-in, or refuted the best there was; None where there was none.
+        groups: for each, what was fused, a line a kernel.
+    """
+    faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
+    lead = faster.index(True) if True in faster else 0
+    session, winner = sessions[lead], winners[lead]
+    run = session.run
+    candidate = winner.candidate if winner is not None and faster[lead] else None
+    best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
+    episodes = [told.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
+    outcomes = [told.outcome(s.turns, w, f, s.reason, told.unread(e)) for s, w, f, e in zip(sessions, winners, faster, episodes)]
+    turns = [turn for s in sessions for turn in s.turns]
+    labels = [label(s.task) for s in sessions]
+    summary = {
+        **outcomes[lead], "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
+        "best": best_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
+        "groups": list(groups[lead]), "strategy": strategy, "backbone": backbone,
+        "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns),
+        "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
+    }
+    run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))
+    report.write(run, episodes[lead], summary, best_source=candidate.source if candidate else None, graph=session.graph,
+                 skills={s.name: s for s in session.skills},
+                 others={name: e for name, e, s in zip(labels, episodes, sessions) if s is not session})
+    run.append("summary.jsonl", summary)
+    if not any(s.interrupted for s in sessions):
+        run.finish("done")
+    return summary
+
+
+def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner: Turn | None,
+         groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """What the summary says of one set of inputs."""
+    timing = winner.verdict.timing if winner is not None and winner.verdict is not None else None
+    same = next((labels[n] for n in range(number) if groups[number] and groups[n] == groups[number]), None)
+    told_ = ("status", "speedup", "speedup_lo", "speedup_hi", "baselines", "num_candidates", "reason")
+    return {"inputs": labels[number], **{key: outcome[key] for key in told_}, "ms": timing and timing.candidate_ms,
+            "groups": list(groups[number]), "same_kernels_as": same}
+
+
+def label(task: Task) -> str:
+    """A set of inputs, for people: `x float32[64, 1024], scale=2.0`."""
+    plain = [spec for spec in task.input_specs if parse_input(spec).dtype is None]
+    return ", ".join([*map(tensor, task.inputs), *plain])

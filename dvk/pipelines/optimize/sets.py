@@ -1,0 +1,147 @@
+"""`--also`: several sets of inputs. A search for each, one drop-in of what they found, which is judged with every set.
+
+A drop-in's text says which set runs what, so whenever a part of it does not hold, what is left is another text, and is judged anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dvk import tasks
+from dvk.composer import CannotCompose, Part, join
+from dvk.composer.compose import distinct
+from dvk.composer.kernel import Kernel
+from dvk.config import Config
+from dvk.errors import TaskError
+from dvk.pipelines.live import Live
+from dvk.pipelines.optimize.ending import label
+from dvk.pipelines.optimize.session import TURNS, Session
+from dvk.records import Backend, Candidate, Task, Turn
+from dvk.runs import RunFolder
+from dvk.search import Strategy
+from dvk.tasks import also
+from dvk.tasks.specs import parse_input
+
+
+def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[Task]:
+    """The first set's task, and one for each `--also`.
+
+    Args:
+        texts: as given.
+        first: examined.
+        spec: `model.py` or `model.py:Name`.
+
+    Raises:
+        TaskError: it follows no grammar, the module does not take it, or the set is there already.
+    """
+    found = {_identity(first): first}
+    for text in texts:
+        try:
+            inputs = also.specs(text, first.input_specs, first.inputs)
+            task = tasks.load(spec, inputs=inputs, init=first.init_args, eval_mode=first.eval_mode, dtype=first.dtype, device=first.device,
+                              limits=config.limits)
+        except TaskError as error:
+            raise TaskError(f"--also `{text}`: {error.message}", error.hint) from None
+        if _identity(task) in found:
+            raise TaskError(f"--also `{text}` describes inputs that are given already: {label(task)}", "leave it out, or change a size")
+        found[_identity(task)] = task
+    return list(found.values())
+
+
+def _identity(task: Task) -> tuple[object, ...]:
+    plain = sorted(repr((one.name, one.value)) for one in map(parse_input, task.input_specs) if one.dtype is None)
+    return task.inputs, tuple(plain)
+
+
+@dataclass
+class Found:
+    """What the searches came to."""
+
+    winners: list[Turn | None]
+    """For each set, see `ending.finish`."""
+    groups: list[list[str]]
+
+
+def sessions(run: RunFolder, every: Sequence[Task], backend: Backend, config: Config, library: Path | None, baselines: Sequence[str],
+             ) -> list[Session]:
+    """A session for each set. The first keeps its files where a search for one set has them, and has the whole budget."""
+    less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * config.optimize.also_share})
+    made: list[Session] = []
+    for number, task in enumerate(every):
+        folder = f"also/{number}/" if number else ""
+        recorded = [Turn.model_validate(turn) for turn in run.read(folder + TURNS)]
+        made.append(Session(run, task, backend, config.model_copy(update={"optimize": less}) if number else config, recorded,
+                            library=library, baselines=baselines, folder=folder, first=made[0] if made else None))
+    return made
+
+
+def run(sessions: Sequence[Session], strategy: Strategy, quiet: bool) -> Found:
+    """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and goes on to what was found."""
+    for session in sessions:
+        with session.court, _live(session, quiet, label(session.task)) as live:
+            session.search(strategy, live)
+        if session.interrupted:
+            break
+    with _live(sessions[0], quiet, "all sets of inputs") as live:
+        return _confirmed(sessions, live)
+
+
+def _live(session: Session, quiet: bool, whom: str) -> Live:
+    return Live(session.config.optimize.budget_s, name=f"{session.task.name}, {whom}", quiet=quiet, elapsed_s=session.elapsed_before)
+
+
+def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
+    """The drop-in of each set's best that holds for every set it has a program for: what does not hold gives way to the set's next."""
+    choices = [_composed(session) for session in sessions]
+    while any(choices):
+        chosen = {number: one[0] for number, one in enumerate(choices) if one}
+        parts = [part for _, part in chosen.values()]
+        try:
+            skills = dict.fromkeys(name for candidate, _ in chosen.values() for name in candidate.skills)
+            joined = join(parts, sessions[0].backend, skills=tuple(skills))
+        except CannotCompose as error:
+            choices = [one if number == min(chosen) else [] for number, one in enumerate(choices)]
+            for number in list(chosen)[1:]:
+                sessions[number].reason = f"one drop-in cannot hold it: {error}"
+            continue
+        try:
+            claims = {number: _claimed(sessions[number], joined, live) for number in chosen}
+        except KeyboardInterrupt:
+            return _unconfirmed(sessions)
+        fallen = [number for number, turn in claims.items() if turn.verdict is None or not turn.verdict.faster]
+        if not fallen:
+            winners = [claims.get(number) or session.refuted for number, session in enumerate(sessions)]
+            return Found(winners, _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))))
+        for number in fallen:
+            choices[number].pop(0)
+    return Found([session.refuted for session in sessions], [[] for _ in sessions])
+
+
+def _composed(session: Session) -> list[tuple[Candidate, Part]]:
+    """The candidates worth confirming that can be joined with others, the fastest first."""
+    made = [(turn.candidate, session.part(turn.candidate)) for turn in session.promising if turn.candidate is not None]
+    composed = [(candidate, part) for candidate, part in made if part is not None]
+    if made and not composed:
+        session.reason = "what was found was not written by the composer, and cannot be joined with others in one drop-in"
+    return composed
+
+
+def _claimed(session: Session, joined: Candidate, live: Live) -> Turn:
+    with session.court:
+        return session.claim(joined, live)
+
+
+def _unconfirmed(sessions: Sequence[Session]) -> Found:
+    """What stands without the drop-in that was being judged: the best of one set, as its search measured it."""
+    for session in sessions:
+        session.interrupted, session.reason = True, "stopped before the best was confirmed: the search's own figure is given"
+    bests = [next((t for t in session.promising if t.verdict and t.verdict.faster), None) for session in sessions]
+    only = next((number for number, best in enumerate(bests) if best is not None), None)
+    return Found([best if number == only else None for number, best in enumerate(bests)], [[] for _ in sessions])
+
+
+def _groups(number: int, named: Mapping[int, Mapping[int, Kernel]]) -> list[list[str]]:
+    """For each set what was fused, a line a kernel, under the names that the drop-in has for them."""
+    return [[f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in named.get(one, {}).values()] for one in range(number)]
