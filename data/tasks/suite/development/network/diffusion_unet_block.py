@@ -8,6 +8,7 @@ CHANNELS_IN = 128  # small: 6
 CHANNELS_OUT = 192  # small: 9
 SIDE = 32  # small: 7
 TIME = 512  # small: 10
+GROUPS = 32  # small: 3
 
 
 class Model(nn.Module):
@@ -35,4 +36,4 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [CHANNELS_IN, CHANNELS_OUT, TIME, 3]
+    return [CHANNELS_IN, CHANNELS_OUT, TIME, GROUPS]
