@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 
 SEQUENCES = 64  # small: 5
-RESIDUES = 96  # small: 7
+RESIDUES = 192  # small: 7
 WIDTH = 16  # small: 3
 OUT = 64  # small: 6
 
