@@ -29,8 +29,8 @@ NOT_CAPTURED = {"gaussian_likelihood": "data-dependent"}
 """Its library function looks at the variances before it uses them."""
 NO_MATTER = {
     "weight_standardised_conv": ("`weight` does not matter",),  # nor may it: what changes it is taken out again
-    **dict.fromkeys(("argmax_vocabulary", "argmin_columns", "block_absmax_scales_fp16", "cummax_drawdown", "max_over_points", "router_top_two",
-                     "topk_experts"), ("an output is not a floating tensor",)),
+    **dict.fromkeys(("argmax_vocabulary", "argmin_columns", "block_absmax_scales_fp16", "cummax_drawdown", "max_over_points",
+                     "router_top_two", "topk_experts"), ("an output is not a floating tensor",)),
 }  # fmt: skip
 """Findings of `hygiene` that are as they should be."""
 
