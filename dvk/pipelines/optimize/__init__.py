@@ -5,6 +5,7 @@
 
     davinci.py   a daVinci-kernel checkpoint by one flag
     session.py   one search, fed with verdicts until something ends it
+    blocks.py    a network by its blocks
     told.py      what is said of it: the summary, what it cost, the episode
 
 Every verdict and every answer of a model is on disk before the next is asked for, so a killed run resumes by

@@ -15,10 +15,11 @@ from dvk.backbone.recorded import Recorded
 from dvk.composer import CannotCompose, Captured, applicable, capture, fuse
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
+from dvk.harness.blocks import block_times
 from dvk.harness.courts import open_court
 from dvk.pipelines import report
 from dvk.pipelines.live import Live
-from dvk.pipelines.optimize import told
+from dvk.pipelines.optimize import blocks, told
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import Problem, Proposals, Strategy, classes, tunings
@@ -235,11 +236,14 @@ class Session:
         candidate = winner.candidate if winner is not None and faster else None
         best_path = str(self.run.write_text("best.py", candidate.source)) if candidate else None
         subject = Subject(self.task, self.captured, self.backend)
+        names = [] if self.interrupted else blocks.names(self.captured)
+        times = block_times(self.task, names, self.config.limits) if names else {}
         episode = told.episode(subject, self.turns, self.skills, self.traces, self.backbone)
         summary = {
             **told.outcome(self.turns, winner, faster, self.reason, told.unread(episode)),
             "best": best_path, "run": str(self.run.path), "seconds": round(self.elapsed_s, 2),
-            "groups": told.groups(subject, winner), "strategy": strategy, "backbone": backbone,
+            "groups": told.groups(subject, winner), "blocks": blocks.rows(subject, winner, times),
+            "strategy": strategy, "backbone": backbone,
             "cost": told.cost(self.turns, episode, self.backbone), "proposers": told.proposers(self.turns),
         }
         self.run.write_text("episodes/optimize.jsonl", episode.model_dump_json() + "\n")
