@@ -25,7 +25,7 @@ def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, f
     """Milliseconds of a call by block, all its runs together, and of the `WHOLE` call; empty where the child died.
 
     Args:
-        names: paths of modules, none inside another.
+        names: paths of modules; the time of one inside another is its own alone.
     """
     answer = call("dvk.harness.blocks:child", {"task": task.model_dump(mode="json"), "names": list(names)}, limits)
     return {} if isinstance(answer, Death) else dict(answer.value)
@@ -46,28 +46,32 @@ def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Seq
 
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     spent: dict[str, float] = {}
-    begun: dict[str, float] = {}
+    begun: list[tuple[str, float]] = []
 
     def now() -> float:
         wait()
         return time.perf_counter()
 
     def enter(name: str) -> None:
-        begun[name] = now()
+        begun.append((name, now()))
 
-    def leave(name: str) -> None:
-        spent[name] += 1e3 * (now() - begun[name])
+    def leave() -> None:
+        name, since = begun.pop()
+        took = 1e3 * (now() - since)
+        spent[name] += took
+        if begun and begun[-1][0] != WHOLE:
+            spent[begun[-1][0]] -= took
 
     for name in names:
         module = model.get_submodule(name)
         module.register_forward_pre_hook(lambda *_, name=name: enter(name))
-        module.register_forward_hook(lambda *_, name=name: leave(name))
+        module.register_forward_hook(lambda *_: leave())
     runs = []
     with torch.no_grad():
         for _ in range(WARM + CALLS):
             spent.update(dict.fromkeys([*names, WHOLE], 0.0))
             enter(WHOLE)
             model(*args, **kwargs)
-            leave(WHOLE)
+            leave()
             runs.append(dict(spent))
     return {name: median(run[name] for run in runs[WARM:]) for name in [*names, WHOLE]}

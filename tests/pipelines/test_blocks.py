@@ -103,6 +103,8 @@ def test_time_is_where_it_is_spent() -> None:
     model = nn.Sequential(Power(40), Power(2))
     found = measured(model, [torch.rand(128, 128)], {}, ["0", "1"])
     assert found["0"] > 4 * found["1"] > 0 and found["0"] + found["1"] <= found[WHOLE] * 1.2
+    nested = measured(nn.Sequential(nn.Sequential(Power(40))), [torch.rand(128, 128)], {}, ["0", "0.0"])
+    assert 0 < nested["0"] < 0.5 * nested["0.0"]
 
 
 def test_blocks_are_timed_in_a_child() -> None:
