@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-TOKENS = 1024  # small: 9
+TOKENS = 512  # small: 9
 FEATURES = 4096  # small: 48
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-SIGNALS = 16384  # small: 7
+SIGNALS = 8192  # small: 7
 TIME = 1024  # small: 27
 
 

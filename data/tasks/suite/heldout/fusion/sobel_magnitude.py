@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-BATCH = 32  # small: 2
+BATCH = 16  # small: 2
 SIDE = 768  # small: 15
 
 
