@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dvk.composer.blocks import block_of
 from dvk.config import Limits
 from dvk.errors import DvkError
 from dvk.records import Graph, Node, Task
@@ -41,6 +42,8 @@ class Captured(BaseModel):
     """Arguments that are plain values, baked into the graph."""
     config_hash: str
     """What `embedded.dvk_config` says of the captured module."""
+    blocks: dict[str, str] = {}
+    """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""
 
 
 def capture(task: Task, limits: Limits) -> Captured:
@@ -118,7 +121,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         first = str(error).strip().splitlines()
         raise CannotCompose(f"torch.export: {first[0] if first else type(error).__name__}") from None
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
-    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config,
+    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
 
 
@@ -132,6 +135,7 @@ class _Encoder:
         self.renamed: set[str] = set()
         """In-place operations that became ordinary ones."""
         self.counts = dict.fromkeys("xpcv", 0)
+        self.blocks: dict[str, str] = {}
         self.nodes: list[Node] = []
 
     def graph(self) -> Graph:
@@ -221,6 +225,9 @@ class _Encoder:
         name = f"{letter}{self.counts[letter]}"
         self.counts[letter] += 1
         self.names[node.name] = name
+        for path, _ in list((node.meta.get("nn_module_stack") or {}).values())[-1:]:
+            if block := block_of(path, self.model):
+                self.blocks[name] = block
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             if any(not isinstance(s, int) for s in value.shape):

@@ -7,8 +7,9 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.agents.showing import tensor
+from dvk.harness.blocks import block_times
 from dvk.pipelines import report
-from dvk.pipelines.optimize import told
+from dvk.pipelines.optimize import blocks, told
 from dvk.pipelines.optimize.session import Session
 from dvk.records import Task, Turn
 from dvk.tasks.specs import parse_input
@@ -33,10 +34,15 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     outcomes = [told.outcome(s.turns, w, f, s.reason, told.unread(e)) for s, w, f, e in zip(sessions, winners, faster, episodes)]
     turns = [turn for s in sessions for turn in s.turns]
     labels = [label(s.task) for s in sessions]
+    interrupted = any(s.interrupted for s in sessions)
+    names = [] if interrupted else blocks.names(session.captured)
+    times = block_times(session.task, names, session.config.limits) if names else {}
     summary = {
         **outcomes[lead], "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
         "best": best_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
-        "groups": list(groups[lead]), "strategy": strategy, "backbone": backbone,
+        "groups": list(groups[lead]),
+        "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), winner, times),
+        "strategy": strategy, "backbone": backbone,
         "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns),
         "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
     }
@@ -45,7 +51,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
                  skills={s.name: s for s in session.skills},
                  others={name: e for name, e, s in zip(labels, episodes, sessions) if s is not session})
     run.append("summary.jsonl", summary)
-    if not any(s.interrupted for s in sessions):
+    if not interrupted:
         run.finish("done")
     return summary
 

@@ -44,7 +44,7 @@ def write(
         run: an open run; its run.json gives the settings and versions.
         episode: `policy` traces with a turn a judged candidate; other turns and traces are not shown.
         summary: the object that `dvk optimize --json` prints; optional `profile` (rows of name, share in 0–1, ms),
-            `groups` (one line a kernel), `shapes`, `proposers` and `cost`.
+            `groups` (one line a kernel), `blocks` (rows of a network's blocks), `shapes`, `proposers` and `cost`.
         best_source: text of best.py, None when nothing was faster.
         graph: the captured reference, None when capture failed.
         skills: the skills that candidates name, by name.

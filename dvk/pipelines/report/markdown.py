@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 
 from dvk.pipelines.report.attempts import Attempt, best_so_far
 from dvk.pipelines.report.markup import plain
-from dvk.pipelines.report.story import Story
+from dvk.pipelines.report.story import BLOCKS, Story
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.records import show_ratio
 
@@ -82,7 +82,7 @@ def _sets(story: Story) -> str:
 
 
 def _slow(story: Story) -> list[str]:
-    parts = []
+    parts = [table(list(BLOCKS), story.blocks, frozenset({1, 2, 3}))] if story.blocks else []
     if story.operators:
         rows = []
         for number, op in enumerate(story.operators, start=1):

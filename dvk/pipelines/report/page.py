@@ -9,7 +9,7 @@ from dvk.pipelines.report.attempts import Attempt
 from dvk.pipelines.report.graph import Operator
 from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, source, table
-from dvk.pipelines.report.story import Arm, Story
+from dvk.pipelines.report.story import BLOCKS, Arm, Story
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 
 
@@ -69,6 +69,14 @@ def _sets(story: Story) -> Markup | None:
 
 def _slow(story: Story) -> Markup:
     parts: list[Markup] = []
+    if story.blocks:
+        rows = [
+            el("tr", el("th", el("code", row[0]), scope="row"), [el("td", cell, class_="num") for cell in row[1:4]],
+               [el("td", cell) for cell in row[4:]])
+            for row in story.blocks
+        ]  # fmt: skip
+        heads = headers(*(f"{label.capitalize()} " if 0 < n < 4 else label.capitalize() for n, label in enumerate(BLOCKS)))
+        parts.append(table(heads, rows, "The network’s blocks"))
     if story.operators:
         longest = max(operator.moved_bytes or 0 for operator in story.operators) or 1
         rows = [_operator_row(number, operator, longest) for number, operator in enumerate(story.operators, start=1)]

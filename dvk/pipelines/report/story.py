@@ -14,13 +14,17 @@ from dvk.pipelines.report import spending
 from dvk.pipelines.report.attempts import Attempt, fastest, gather
 from dvk.pipelines.report.code import without_original
 from dvk.pipelines.report.graph import Operator, least_bytes, operators
-from dvk.pipelines.report.units import many, show_bytes, show_s
+from dvk.pipelines.report.units import many, show_bytes, show_ms, show_s, show_share
 from dvk.records import Episode, Graph, Interval, Skill, Task, show_ratio
 
 REGIME = {
     "cuda": "one call at a time on an idle GPU, L2 cache flushed before each, launch latency included",
     "cpu": "one call at a time, caches flushed before each",
 }
+
+
+BLOCKS = ("block", "eager time", "share", "operators", "became", "moves")
+"""Columns of the table of blocks."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Story:
     """What the operators' bytes add up to."""
     listing: str
     profile: list[Mapping[str, Any]]
+    blocks: list[list[str]]
+    """Of a network, a row for each kind of block under `BLOCKS`."""
 
     attempts: list[Attempt]
     tally: str
@@ -133,6 +139,7 @@ def tell(
         traffic=_traffic(listed, graph) if graph else "",
         listing=graph.listing() if graph else "",
         profile=list(summary.get("profile") or []),
+        blocks=[_block(row) for row in summary.get("blocks") or []],
         attempts=attempts,
         tally=_tally(attempts),
         elsewhere=elsewhere,
@@ -263,6 +270,16 @@ def _traffic(listed: list[Operator], graph: Graph) -> str:
     total = sum(count for count in moved if count is not None)
     return (f"{told} One by one they move at least {show_bytes(total)}; to read every input and weight once and write "
             f"every output once takes {show_bytes(least)}.")
+
+
+def _block(row: Mapping[str, Any]) -> list[str]:
+    name = f"{row['name']} and {row['count'] - 1} alike" if row["count"] > 1 else str(row["name"])
+    became = "" if row["kernels"] is None else many(row["kernels"], "kernel")
+    if row["calls"]:
+        became += (", " if became else "") + many(row["calls"], "call") + " of PyTorch"
+    sizes = ["unknown" if row[key] is None else show_bytes(row[key]) for key in ("bytes", "bytes_after")]
+    moves = sizes[0] if row["kernels"] is None else " → ".join(sizes)
+    return [name, show_ms(row["ms"]), show_share(row["share"]), str(row["operators"]), became, moves]
 
 
 def _tally(attempts: list[Attempt]) -> str:

@@ -3,14 +3,19 @@
 An operator belongs to a family however it is spelled (`x * x`, `x ** 2`, `x / 2` all multiply), and
 views, casts and copies belong to none. The key of a task is its sequence of families with repeats in a
 row taken as one, so that two tasks with the same captured ATen sequence always fall on the same side.
+What the benchmark suite holds out (`data/tasks/suite`) is held out here, too, whatever its key's share says.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
+from functools import cache
 from itertools import groupby
 from typing import Literal
+
+from dvk.resources import resource
 
 Split = Literal["train", "heldout"]
 
@@ -64,8 +69,17 @@ def signature_of(operators: Iterable[str]) -> tuple[str, ...]:
     return collapsed(FAMILY_OF.get(name, name) for name in plain if name not in SILENT)
 
 
+@cache
+def reserved() -> frozenset[tuple[str, ...]]:
+    """The canonical sequences of the benchmark suite's held-out half."""
+    index = json.loads(resource("data", "tasks", "suite", "index.json").read_text(encoding="utf-8"))
+    return frozenset(tuple(entry["signature"]) for entry in index if entry["half"] == "heldout" and entry["signature"])
+
+
 def split_of(signature: tuple[str, ...]) -> Split:
     """The side on which every task with that canonical sequence falls."""
+    if signature in reserved():
+        return "heldout"
     digest = hashlib.sha256("\0".join(signature).encode()).digest()
     share = int.from_bytes(digest[:6], "big") / 2**48
     return "heldout" if share < HELD_OUT.get(len(signature), HELD_OUT_OTHERS) else "train"

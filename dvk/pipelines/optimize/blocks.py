@@ -1,0 +1,113 @@
+"""A network told by its blocks: where eager time is, and what the winner made of each. Only reads.
+
+Blocks that run the same operators on the same sizes are one row. A kernel that fused across a border is counted where most of its
+operators are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.agents import Subject
+from dvk.composer import Captured, fuse
+from dvk.composer.fuse import Group
+from dvk.harness.blocks import WHOLE
+from dvk.pipelines.report.graph import LEAVES, operators
+from dvk.records import Node, Turn
+
+REST = "the rest"
+"""The operators that belong to no block."""
+ORIGIN = re.compile(r"[a-z]\d+")
+"""The captured value that a primitive was made for, whatever a rewrite or a piece adds behind it."""
+
+
+@dataclass
+class _Made:
+    """Of a block in the winner: its kernels, its calls of PyTorch, and the bytes that each moves."""
+
+    kernels: int = 0
+    calls: int = 0
+    sizes: list[int | None] = field(default_factory=list)
+
+
+def names(captured: Captured | None) -> list[str]:
+    """The blocks of a network in the order in which they run; none where there is but one."""
+    found = list(dict.fromkeys(captured.blocks[n.name] for n in _working(captured) if n.name in captured.blocks)) if captured else []
+    return found if len(found) > 1 else []
+
+
+def rows(subject: Subject, winner: Turn | None, times: Mapping[str, float]) -> list[dict[str, Any]]:
+    """A row for each kind of block, those that take most of eager time first.
+
+    `name` (its first block), `count`, `operators`, `ms` and `share` of an eager call (null where `times` is empty), `bytes` that the
+    operators move by their shapes; of a winner that the composer wrote `kernels`, `calls` left to PyTorch and the `bytes_after`
+    that both move, else null. All figures are sums over the row's blocks.
+
+    Args:
+        times: milliseconds by block and of the whole call, see `harness.blocks`.
+    """
+    captured = subject.captured
+    blocks = names(captured)
+    if captured is None or not blocks:
+        return []
+    moved = {n.name: o.moved_bytes for n, o in zip(_working(captured), operators(captured.graph), strict=True)}
+    inside: dict[str, list[Node]] = defaultdict(list)
+    for node in _working(captured):
+        if moved[node.name] != 0:
+            inside[captured.blocks.get(node.name, REST)].append(node)
+    after = _after(subject, captured, winner, moved)
+    alike: dict[Any, list[str]] = defaultdict(list)
+    for block in [*blocks, REST]:
+        if inside[block]:
+            alike[block == REST, tuple((n.op, n.shape, n.dtype) for n in inside[block])].append(block)
+    left = dict(times)
+    if times:
+        left[REST] = max(0.0, times[WHOLE] - sum(times[block] for block in blocks))
+    made = []
+    for same in alike.values():
+        ms = sum(left[block] for block in same) if times else None
+        row = {"name": same[0], "count": len(same), "operators": sum(len(inside[block]) for block in same), "ms": ms,
+               "share": ms / times[WHOLE] if ms is not None else None, "kernels": None, "calls": None,
+               "bytes": _sum(moved[n.name] for block in same for n in inside[block]), "bytes_after": None}  # fmt: skip
+        if after is not None:
+            row |= {"kernels": sum(after[block].kernels for block in same), "calls": sum(after[block].calls for block in same),
+                    "bytes_after": _sum(size for block in same for size in after[block].sizes)}  # fmt: skip
+        made.append(row)
+    return sorted(made, key=lambda row: (row["name"] == REST, -(row["ms"] or 0.0)))
+
+
+def _after(subject: Subject, captured: Captured, winner: Turn | None, moved: Mapping[str, int | None]) -> dict[str, _Made] | None:
+    """What became of each block; None where the composer did not write the winner."""
+    candidate = winner.candidate if winner is not None else None
+    if candidate is None or candidate.proposer != "composer":
+        return None
+    found: dict[str, _Made] = defaultdict(_Made)
+    composition = fuse(subject.task, captured, candidate.recipes)
+    for step in composition.part.schedule:
+        if isinstance(step, Group):
+            origins = [ORIGIN.match(composition.prims.origins.get(p, "")) for p in step.members]
+            block = Counter(captured.blocks.get(o[0], REST) if o else REST for o in origins).most_common(1)[0][0]
+            found[block].kernels += 1
+            found[block].sizes.append(composition.kernels[id(step)].num_bytes)
+        elif step.node is not None and moved.get(step.node.name, 0) != 0:
+            block = captured.blocks.get(step.node.name, REST)
+            found[block].calls += 1
+            found[block].sizes.append(moved[step.node.name])
+    return found
+
+
+def _working(captured: Captured) -> list[Node]:
+    return [node for node in captured.graph.nodes if node.op not in LEAVES]
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total

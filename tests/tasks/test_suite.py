@@ -1,0 +1,116 @@
+"""The benchmark suite: complete, in form, its halves strangers to each other and to training, and worth a speedup."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from dvk.composer import CannotCompose
+from dvk.harness.cases import Cases
+from dvk.harness.keys import plan
+from dvk.pipelines.eval.suites import read
+from dvk.tasks import load
+from dvk.tasks.build import build
+from dvk.tasks.generate import generate, split_of
+from dvk.tasks.hygiene import hygiene, shrunk
+from tests.composer.programs import Program, differences, run_source
+from tests.tasks import suite
+from tests.tasks.shrink import shrunken
+from tests.tasks.test_heldout import INDEX as FROZEN
+
+ENTRIES = suite.entries()
+HELD = {e.signature for e in ENTRIES if e.half == "heldout" and e.signature}
+OTHERS = {e.signature for e in ENTRIES if e.half == "development" and e.signature}
+NOT_CAPTURED = {"gaussian_likelihood": "data-dependent"}
+"""Its library function looks at the variances before it uses them."""
+NO_MATTER = {
+    "weight_standardised_conv": ("`weight` does not matter",),  # nor may it: what changes it is taken out again
+    **dict.fromkeys(("argmax_vocabulary", "argmin_columns", "block_absmax_scales_fp16", "cummax_drawdown", "max_over_points",
+                     "router_top_two", "topk_experts"), ("an output is not a floating tensor",)),
+}  # fmt: skip
+"""Findings of `hygiene` that are as they should be."""
+
+
+def test_the_index_names_every_file() -> None:
+    assert sorted(e.path for e in ENTRIES) == suite.files()
+    assert Counter((e.half, e.level) for e in ENTRIES) == {
+        (half, level): count for half in ("development", "heldout") for level, count in suite.COUNTS.items()
+    }
+    assert len({e.name for e in ENTRIES}) == len(ENTRIES) == 144
+
+
+def test_eval_groups_by_level_and_half() -> None:
+    assert Counter(p.groups["level"] for p in read(suite.FOLDER / "heldout")) == suite.COUNTS
+    assert Counter(p.groups["half"] for p in read(suite.FOLDER)) == {"development": 72, "heldout": 72}
+
+
+@pytest.mark.parametrize("path", suite.files(), ids=lambda path: path.stem)
+def test_form(path: Path) -> None:
+    """One sentence, the format's three names, sizes in capitals with a small twin each, and nothing but torch."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    sentence = ast.get_docstring(tree) or ""
+    assert sentence.endswith(".") and "\n" not in sentence and ". " not in sentence
+    names = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert {"Model", "get_inputs", "get_init_inputs"} <= names
+    modules = {a.name for node in tree.body if isinstance(node, ast.Import) for a in node.names}
+    assert modules <= {"torch", "torch.nn", "torch.nn.functional"}
+    constants = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+    changed = [(a, b) for a, b in zip(text.splitlines(), shrunk(text).splitlines(), strict=True) if a != b]
+    assert changed and all(isinstance(c, ast.Name) and c.id.isupper() for c in constants)
+    assert all(int(a.split(" = ")[1].split()[0]) >= int(b.split(" = ")[1]) > 0 for a, b in changed)
+
+
+def test_the_halves_share_no_signature() -> None:
+    assert not HELD & OTHERS
+    for half in ("development", "heldout"):
+        often = Counter(e.signature for e in ENTRIES if e.half == half and e.signature)
+        assert {signature for signature, count in often.items() if count > 1} <= {("matmul",), ("conv",), ("conv_transpose",), ("pool",)}
+
+
+def test_no_training_task_has_a_held_out_signature() -> None:
+    """By the generator's own split, which reads the index; and development is no peek at the frozen tasks."""
+    assert all(split_of(signature) == "heldout" for signature in HELD)
+    assert not HELD & {made.signature for level in suite.COUNTS for made in generate(31, 150, levels={level: 1.0})}
+    frozen = {tuple(entry["signature"]) for entry in FROZEN}
+    assert not OTHERS & frozen
+    assert not {e.signature for e in ENTRIES if e.level != "single"} & frozen
+
+
+@pytest.mark.slow
+def test_signatures_are_what_is_captured() -> None:
+    """Else `python -m tests.tasks.suite`. All but one are captured, at their native sizes."""
+    found = suite.captured()
+    refused = {path.stem: str(one) for path, one in found.items() if isinstance(one, CannotCompose)}
+    assert refused.keys() == NOT_CAPTURED.keys() and all(NOT_CAPTURED[name] in reason for name, reason in refused.items())
+    assert suite.rows(found) == [{**vars(e), "signature": e.signature and list(e.signature)} for e in ENTRIES]
+
+
+@pytest.mark.slow
+def test_all_are_clean() -> None:
+    sources = [path.read_text() for path in suite.files()]
+    found = {path.stem: one.reasons for path, one in zip(suite.files(), hygiene(sources), strict=True)}
+    assert {name: reasons for name, reasons in found.items() if reasons} == NO_MATTER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", suite.files(), ids=lambda path: path.stem)
+def test_the_judge_finds_it_healthy(tmp_path: Path, path: Path) -> None:
+    """No answer that nobody computed is accepted, and other shapes are there to be tried."""
+    task = load(str(shrunken(path, tmp_path)))
+    assert task.num_shape_variants >= 3 and not task.stochastic
+    assert Cases(build(task), plan(task, "claim", 1, 11), 11).findings == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [p for p in suite.files() if p.stem not in NOT_CAPTURED], ids=lambda path: path.stem)
+def test_composed_it_computes_the_same(path: Path) -> None:
+    module = run_source(shrunk(path.read_text()), path.stem)
+    torch.manual_seed(0)
+    program = Program(module.Model(*module.get_init_inputs()), *module.get_inputs())
+    got = program.run(*[a.clone() for a in program.args])
+    assert differences(got, program.eager(), scale=3) == []
