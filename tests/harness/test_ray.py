@@ -315,6 +315,7 @@ def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Ray is here without its client")
     connecting.close()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -322,10 +323,11 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "ray.util.client.server", "--address", nodes.address, "--host", "127.0.0.1", "--port", str(port),
          "--mode", "proxy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})  # fmt: skip  # a busy machine
+        # Ray forks a server for each client while gRPC's threads run: with gRPC's handlers of forks every third died before it began.
+        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})  # fmt: skip
     try:
         limit = time.monotonic() + 60
-        while time.monotonic() < limit:
+        while server.poll() is None and time.monotonic() < limit:
             try:
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
                 break
@@ -334,8 +336,6 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "dvk", "verify", *(f"tests/harness/files/{name}.py" for name in ("affine", GOOD, WRONG)), "--anew",
                    "--json", "--tier", "smoke", "--engine", f"ray://127.0.0.1:{port}", "--out", str(tmp_path / "run")]
         done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=200)
-        if "Starting Ray client server failed" in done.stderr:
-            pytest.skip("Ray's own client server did not start in time on this busy machine")
         assert done.returncode == 1, done.stderr[-2000:]
         assert [row["status"] for row in json.loads(done.stdout)] == ["ok", "mismatch"]
     finally:
