@@ -69,6 +69,5 @@ def fields(section: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("key, field", fields(Config), ids=[key for key, _ in fields(Config)])
-def test_every_setting_gives_its_reason(key: str, field: Any) -> None:
-    assert field.description and len(field.description) > 15, f"{key} has no reason"
+def test_every_setting_gives_its_reason() -> None:
+    assert [key for key, field in fields(Config) if len(field.description or "") <= 15] == []

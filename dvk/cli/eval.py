@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli.options import Conf, Engine, Settings
 from dvk.errors import UsageError
 
 
@@ -37,11 +38,10 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     judge: Annotated[str | None, typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")] = None,
-    engine: Annotated[str | None, typer.Option(
-        help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")] = None,
+    engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+    config: Conf = None,
+    settings: Settings = None,
 ) -> None:
     """Play every task of a suite and print fast_p: the share of tasks with a correct candidate faster than p times eager."""
     if (suite is None) == (compare is None):

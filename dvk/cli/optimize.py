@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli.options import Conf, Settings
+
 
 def command(
     model: Annotated[str, typer.Argument(help="The file to make faster: model.py, or model.py:Name.")],
@@ -50,8 +52,8 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+    config: Conf = None,
+    settings: Settings = None,
 ) -> None:
     """Search for the fastest kernels that survive verification; exit 1 when nothing is faster."""
     from dvk import config as configuration

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from dvk.cli.options import Conf, Settings
 
 
 def command(
@@ -20,8 +21,8 @@ def command(
         bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
     ] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+    config: Conf = None,
+    settings: Settings = None,
 ) -> None:
     """Judge for others over HTTP: POST /evaluate, GET /status/ID, /results/ID and /health, as KernelGYM's server has them.
 

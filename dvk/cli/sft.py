@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli.options import Conf, Settings
+
 app = typer.Typer(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
-Conf = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")]
 Data = Annotated[list[Path] | None, typer.Option("--data", help="Examples to learn from instead of the composer's: JSONL or parquet.")]
 Backends = Annotated[list[str] | None, typer.Option("--backend", help="What the composer writes: triton, cpp (default: both).")]
 Tasks = Annotated[int | None, typer.Option(min=1, help="Generated tasks to write texts for.")]

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli.options import Conf, Engine, Settings
+
 
 def command(
     start: Annotated[str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")] = "nano",
@@ -23,11 +25,10 @@ def command(
     sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    engine: Annotated[str | None, typer.Option(
-        help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")] = None,
+    engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+    config: Conf = None,
+    settings: Settings = None,
 ) -> None:
     """Train selection, policy and summary together while the skill library grows; resumes after any kill.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dvk.cli.options import Conf, Engine, Settings
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def command(
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve` or KernelGYM's own: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Have the nodes of a Ray cluster judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto.")
-    ] = None,
+    engine: Engine = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
@@ -64,8 +63,8 @@ def command(
     ] = False,
     only: Annotated[str | None, typer.Option(help="With --selftest: classes or rows, such as A,D05.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list for programs.")] = False,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
+    config: Conf = None,
+    settings: Settings = None,
 ) -> None:
     """Say of each candidate whether it computes what the reference does, and how fast; exit 1 unless all are ok."""
     if selftest:

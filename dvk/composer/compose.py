@@ -57,7 +57,10 @@ def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
 def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False) -> Composition:
     """As `fuse`, of a graph alone."""
     graph = recipes.rewrite(graph, names, device)
-    prims = lower(graph, recipes.allowed(graph, names), names.__contains__, tf32)
+    how = recipes.allowed(graph, names), names.__contains__, tf32
+    prims = lower(graph, *how)
+    if repeated := products.repeated(prims):
+        prims = lower(graph, *how, repeated)
     part = partition(prims, partial(_may_merge, names))
     if not products.are_whole(part):
         return fuse_graph(graph, tuple(n for n in names if n != products.RECIPE), device, tf32)

@@ -72,7 +72,7 @@ class Partition:
 
 def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] = lambda a, b, p: True) -> Partition:
     """Group fusable primitives; `may_merge(producer, consumer, value)` can veto a legal merge."""
-    prims = _live(graph)
+    prims = live(graph)
     users: dict[Prim, list[Prim]] = {p: [] for p in prims}
     for prim in prims:
         for operand in prim.operands:
@@ -106,7 +106,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
     return Partition(groups, _schedule(prims, owner), users, escapes)
 
 
-def _live(graph: PrimGraph) -> list[Prim]:
+def live(graph: PrimGraph) -> list[Prim]:
     """Primitives that an output or a side effect needs, in order."""
     needed = set(output_bases(graph))
     for prim in reversed(graph.prims):

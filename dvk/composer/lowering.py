@@ -8,7 +8,7 @@ makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,13 +102,13 @@ class Lowering:
 
     def pushed(self, view: View) -> View:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+        if view.base in self.kept_whole:
+            return view
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
         if view.base.kind == "reduce" and view.base.attrs.get("product") and view.steps and all(s.method == "slice" for s in view.steps):
             return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
-            return view
-        if view.base in self.kept_whole:
             return view
         if view not in self._pieces:
             operands: list[Operand] = []
@@ -271,8 +271,11 @@ class PrimGraph:
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
-          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
-    """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
+          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = ()) -> PrimGraph:
+    """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others.
+
+    No piece is computed of what the nodes in `whole` compute.
+    """
     # Importing them registers their rules.
     from dvk.composer import activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows  # noqa: F401
 
@@ -294,6 +297,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
                 lowered = state.tried(owned, node)
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
+        if node.name in whole:
+            state.kept_whole.update(state.order[before:])
     pieces = {view: piece.base for view, piece in state._pieces.items()}
     numbers: dict[Any, int] = {}
     for view, piece in pieces.items():

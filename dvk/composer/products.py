@@ -11,16 +11,15 @@ Half types are multiplied exactly and summed in float32; float32 is multiplied i
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Var
-from dvk.composer.lowering import Lowering, is_number, own_rule, padded
+from dvk.composer.fuse import Partition, live
+from dvk.composer.lowering import Lowering, PrimGraph, is_number, own_rule, padded
 from dvk.composer.pointwise import finish
-from dvk.composer.prims import FLOATS, View, register_type
+from dvk.composer.prims import FLOATS, Prim, View, register_type
 from dvk.records import Node
-
-if TYPE_CHECKING:
-    from dvk.composer.fuse import Partition
 
 RECIPE = "own_matmul"
 
@@ -47,8 +46,21 @@ def _readable(low: Lowering, operand: View) -> View:
 def are_whole(part: Partition) -> bool:
     """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
     found = [set(group.members) for group in part.groups]
-    return all(prim.operands[0].base in members for members in found for prim in members  # type: ignore[union-attr]
-               if prim.kind == "reduce" and prim.attrs.get("product"))
+    return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
+
+
+def repeated(graph: PrimGraph) -> set[str]:
+    """Products of which the parts that are computed, and the whole where it is, are together more than the whole."""
+    wholes = {graph.origins[view.base]: view.base for view in graph.pieces if _is_sum(view.base)}
+    made: Counter[str] = Counter()
+    for prim in live(graph) if wholes else ():
+        if _is_sum(prim):
+            made[graph.origins[prim].split("[")[0]] += math.prod(prim.shape)
+    return {name for name, whole in wholes.items() if made[name] > math.prod(whole.shape)}
+
+
+def _is_sum(prim: Prim) -> bool:
+    return prim.kind == "reduce" and bool(prim.attrs.get("product"))
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:

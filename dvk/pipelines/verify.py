@@ -301,8 +301,9 @@ def _load(
 
 
 def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
-    there = sum(room(config, device) or 0 for device in devices)
-    wanted = request.workers or there or min(machine.num_cores(), MAX_WORKERS)
+    wanted = request.workers or (
+        min(machine.num_cores(), MAX_WORKERS) if config.remote.engine is None else sum(room(config, device) for device in devices)
+    )
     return max(1, min(wanted, num_jobs))
 
 

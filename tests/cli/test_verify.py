@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dvk import machine
+from dvk.config import Config
+from dvk.pipelines.verify import MAX_WORKERS, Request, _workers
 from tests.cli import warm
 
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
@@ -157,3 +161,13 @@ def test_what_the_user_can_fix_exits_2_with_a_hint(args, env, text, tmp_path):
 def test_batch_lines_that_cannot_be_read(line, text, tmp_path):
     (tmp_path / "jobs.jsonl").write_text(line + "\n")
     assert text in dvk("--batch", "jobs.jsonl", cwd=tmp_path, exits=2).stderr
+
+
+def test_candidates_in_work_are_as_many_as_the_cores_and_no_more_than_there_are(monkeypatch):
+    asked = Request(jobs=(), name="many")
+    monkeypatch.setattr(machine, "num_cores", lambda: 12)
+    assert _workers(asked, 100, Config(), {"cpu"}) == 12
+    assert _workers(asked, 5, Config(), {"cpu"}) == 5
+    assert _workers(replace(asked, workers=3), 100, Config(), {"cpu"}) == 3
+    monkeypatch.setattr(machine, "num_cores", lambda: 200)
+    assert _workers(asked, 100, Config(), {"cpu", "cuda"}) == MAX_WORKERS

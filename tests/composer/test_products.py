@@ -164,6 +164,17 @@ def test_neighbours_share_the_kernel() -> None:
     check({"shared": shared})
 
 
+def test_no_product_is_made_twice_for_its_parts() -> None:
+    given = randn(7, 24), randn(40, 24), randn(40)
+    made = {
+        "whole and half": own(lambda x, w, b: ((p := torch.relu(F.linear(x, w, b))), p[:, :20] * 2), *given),
+        "parts that overlap": own(lambda x, w, b: (p := F.linear(x, w, b))[:, 1:] * p[:, :-1], *given),
+    }
+    check(made)
+    for name, program in made.items():
+        assert sum(i.op == "reduce_sum" for kernel in program.kernels for i in kernel.instrs) == 1, name
+
+
 @pytest.mark.parametrize("m", [64, 66, 129])
 def test_five_sums_read_no_rows_that_there_are_not(m: int) -> None:
     def five(x: torch.Tensor, *weights: torch.Tensor) -> Any:

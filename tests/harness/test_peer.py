@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from dvk.harness import memory, slots
+from dvk.harness import peer as peers
 from dvk.harness.board import Board, layout_of
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
@@ -68,7 +69,8 @@ def test_it_stands_still_after_a_call_that_is_not_timed():
             assert torch.equal(output, torch.full(SHAPE, 2.0))
 
 
-def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_again():
+def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a_busy_host(monkeypatch):
+    monkeypatch.setattr(peers, "CALLS_A_DOUBT", 20)
     with runner(HONEST) as (peer, board):
         answer = peer.ask("call", seed=1)
         (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
@@ -82,7 +84,9 @@ def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_again():
             os.killpg(peer.pid, signal.SIGSTOP)
 
         peer.shoot(1, False, lay)
-        peer.shoot(2, False, lambda: None)
+        for _ in range(19):
+            peer.shoot(2, False, lambda: None)
+        peer.shoot(2, False, lay)
         with pytest.raises(Interfered, match="ran while it was stopped"):
             peer.shoot(3, False, lay)
 

@@ -81,7 +81,8 @@ class Terminal:
 
 
 def _own_terminal(slave: int) -> None:
-    """Make the pseudo-terminal the child's controlling one, so that Ctrl-C reaches it as a signal."""
+    """Make the pseudo-terminal the child's controlling one, so that Ctrl-C reaches it as a signal, whoever started the tests."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
@@ -143,7 +144,7 @@ def test_ctrl_c_leaves_the_terminal_sane() -> None:
                 live.judged(Turn(candidate=candidate(1), verdict=ok(1.5)))
                 live.trying("an endless one")
                 while True:
-                    time.sleep(10)
+                    time.sleep(0.1)  # a signal that comes just before a longer one waits for its end
         except KeyboardInterrupt:
             print("kept", live.best)
     """)
@@ -171,14 +172,14 @@ def test_a_kill_leaves_the_cursor_visible() -> None:
 def test_it_redraws_at_most_four_times_a_second() -> None:
     terminal = Terminal("""
         with Live(60) as live:
-            end = time.monotonic() + 2
+            end = time.monotonic() + 1
             while time.monotonic() < end:
                 live.trying("candidate")
                 live.judged(Turn(candidate=candidate(1), verdict=ok(1.5)))
     """)
     code, _ = terminal.finish()
     assert code == 0
-    assert 3 <= len(re.findall(r"best  ", terminal.seen)) <= 2 * 4 + 3
+    assert 2 <= len(re.findall(r"best  ", terminal.seen)) <= 1 * 4 + 3
 
 
 def test_long_and_hostile_titles_stay_on_their_line() -> None:
@@ -318,10 +319,10 @@ def test_the_view_costs_next_to_nothing() -> None:
         with Live(60, name="mlp_head") as live:
             for number in range(10):
                 live.judged(Turn(candidate=candidate(number, title="online softmax, vector width 8"), verdict=ok(1.5)))
-            time.sleep(1)
+            time.sleep(0.5)
             before = time.process_time()
-            time.sleep(4)
-            print((time.process_time() - before) / 4)
+            time.sleep(2)
+            print((time.process_time() - before) / 2)
     """)
     code, stdout = terminal.finish()
     assert code == 0

@@ -161,10 +161,9 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
 
 
 def test_a_step_s_tasks_are_a_function_of_the_seed(problems: Path, tmp_path: Path) -> None:
-    names = []
-    for _ in range(2):
-        draw = Draw(CONFIG, "cpp", "cpu", tmp_path, problems)
-        names.append([[s.task.name for s in draw.step(step)] for step in range(3)])
+    draws = [Draw(CONFIG, "cpp", "cpu", tmp_path, problems), Draw(CONFIG, "cpp", "cpu", tmp_path)]
+    draws[1].pool = draws[0].pool  # read once
+    names = [[[s.task.name for s in draw.step(step)] for step in range(3)] for draw in draws]
     assert names[0] == names[1] and all(set(step) == {"chain_40", "chain_56"} for step in names[0])
     with pytest.raises(UsageError, match="can be played"):
         Draw(CONFIG, "cpp", "cpu", tmp_path, tmp_path / "nowhere")
@@ -200,10 +199,14 @@ def test_guards_wait_and_then_say_why() -> None:
         guards.look(step, {"entropy": entropy})
     with pytest.raises(DvkError, match="below 5% of what it was at first for 3 steps"):
         guards.look(6, {"entropy": 0.0004})
-    guards = Guards(CONFIG.train, [{"step": 0}, {"entropy": 0.01}, {"entropy": 0.0004}])
+    guards = Guards(CONFIG.train, [{"step": 0}, {"entropy": None}, {"entropy": 0.01}, {"entropy": 0.0004}])
     with pytest.raises(DvkError, match="entropy"):
         for step in range(2, 5):
             guards.look(step, {"entropy": 0.0004})
+    guards = Guards(CONFIG.train)
+    with pytest.raises(DvkError, match="entropy"):
+        for step, entropy in enumerate((float("nan"), 0.01, 0.0004, float("nan"), 0.0004, 0.0004)):
+            guards.look(step, {"entropy": entropy})
     guards = Guards(CONFIG.train)
     with pytest.raises(DvkError, match="cannot be read since step 1"):
         for step in range(1, 9):

@@ -34,10 +34,12 @@ class Cluster:
         ray: the imported package.
         engine: how it is called.
         machines: kinds of machine in it, sorted; none twice.
+        actors: what we have started on it.
     """
 
     def __init__(self, ray: ModuleType, engine: str, own: bool):
         self.ray, self.engine, self._own = ray, engine, own
+        self.actors: list[Any] = []
         self.machines = self._probed()
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -60,9 +62,12 @@ class Cluster:
         return found
 
     def close(self) -> None:
-        """End our actors and the connection; a cluster of our own ends, too."""
+        """End our actors; the connection, too, if we made it, and a cluster of our own."""
         if self._own:
             self.ray.shutdown()
+        elif self.ray.is_initialized():
+            for actor in self.actors:
+                self.ray.kill(actor)
 
     def _probed(self) -> tuple[str, ...]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

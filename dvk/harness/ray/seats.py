@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 TOLD_S = 20.0
 """After so long without one, whoever looks on is told."""
 FAILURES = 5
-"""Seats in a row that could not be opened, after which something is wrong with all of them."""
+"""Seats that could not be opened, each asked for after the one before had failed, after which something is wrong with all of them."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Place:
     want: Want
     node: str = ""
     free: bool = False
+    num_failed: int = 0
+    """Others that had failed when it was asked for: those that start on one node die with it, and are one failure."""
     task: str = ""
     """The task it holds."""
     kind: Kind | None = field(default=None, repr=False)
@@ -143,7 +145,8 @@ class Seats:
 
     def _ask(self, want: Want) -> None:
         needs = {"num_gpus": want.share, "num_cpus": 0} if want.device == "cuda" else {"num_cpus": 1}
-        place = Place(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want)
+        place = Place(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want, num_failed=len(self._failed))
+        self.cluster.actors.append(place.actor)
         place.actor.ready.remote().future().add_done_callback(lambda answer: self._came(place, answer))
 
     def _came(self, place: Place, answer: Future[str]) -> None:
@@ -155,7 +158,7 @@ class Seats:
                 place.node, place.free = answer.result(), True
                 self._places.append(place)
                 self._failed.clear()
-            else:
+            elif place.num_failed == len(self._failed):
                 self._failed.append(str(error).strip().splitlines()[-1])
             self._changed.notify_all()
 

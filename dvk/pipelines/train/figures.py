@@ -97,9 +97,9 @@ class Guards:
         rows: what the run's steps so far have written.
     """
 
-    def __init__(self, settings: Training, rows: Iterable[Mapping[str, float]] = ()):
+    def __init__(self, settings: Training, rows: Iterable[Mapping[str, float | None]] = ()):
         self.settings = settings
-        self._began = next((row["entropy"] for row in rows if "entropy" in row), None)
+        self._began = next((known for row in rows if (known := _entropy(row)) is not None), None)
         self._low = self._unread = 0
 
     def look(self, step: int, figures: Mapping[str, float]) -> None:
@@ -109,9 +109,9 @@ class Guards:
             DvkError: its limits were passed once too often.
         """
         settings = self.settings
-        if "entropy" in figures:
-            self._began = self._began or figures["entropy"]
-            self._low = self._low + 1 if figures["entropy"] < settings.least_entropy * self._began else 0
+        if (entropy := _entropy(figures)) is not None:
+            self._began = self._began or entropy
+            self._low = self._low + 1 if entropy < settings.least_entropy * self._began else 0
         self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > settings.most_unread else 0
         if self._low >= settings.patience:
             problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
@@ -120,6 +120,12 @@ class Guards:
         if self._unread >= settings.patience:
             raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
                            "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")
+
+
+def _entropy(row: Mapping[str, float | None]) -> float | None:
+    """None where nothing was learned from, or what was is no number: nothing can be held against that."""
+    entropy = row.get("entropy")
+    return entropy if entropy is not None and math.isfinite(entropy) else None
 
 
 def _right(turn: Turn) -> bool:
