@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, dropin, host, products, recipes
+from dvk.composer import convolutions, cpp, dropin, host, products, recipes
 from dvk.composer.capture import Captured
 from dvk.composer.fuse import Group, Partition, partition
 from dvk.composer.kernel import Kernel, build
@@ -59,7 +59,7 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     prims = lower(graph, recipes.allowed(graph, names), names.__contains__, tf32)
     part = partition(prims, partial(_may_merge, names))
     if not products.are_whole(part):
-        return fuse_graph(graph, tuple(n for n in names if n != products.RECIPE), device, tf32)
+        return fuse_graph(graph, tuple(n for n in names if n not in convolutions.PRODUCTS), device, tf32)
     strides = host.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:

@@ -3,7 +3,7 @@
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
 where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
-makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`) leaves it only under a recipe of its own.
+makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`, `convolutions.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dvk.records import Graph, Node
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
 
-OWN: dict[str, tuple[str, Rule]] = {}
-"""Operators that leave PyTorch only under a recipe of their own: packet name → recipe and rule."""
+OWN: dict[str, dict[str, Rule]] = {}
+"""Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
 
 
 class Declined(Exception):
@@ -42,7 +42,7 @@ def own_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         for name in names:
-            OWN[name] = (recipe, function)
+            OWN.setdefault(name, {})[recipe] = function
         return function
 
     return register
@@ -274,7 +274,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
     # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows  # noqa: F401
+    from dvk.composer import activations, arg_reductions, convolutions, pointwise, powers, products  # noqa: F401
+    from dvk.composer import reductions, scans, views, windows  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
@@ -286,12 +287,12 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
             origins.update(dict.fromkeys(state.order[before:], node.name))
             continue
         packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
-        recipe, owned = OWN.get(packet, ("", None))
         lowered = None
         if node.name not in kept:
             lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
-            if lowered is None and owned is not None and may_own(recipe):
-                lowered = state.tried(owned, node)
+            for recipe, owned in OWN.get(packet, {}).items():
+                if lowered is None and may_own(recipe):
+                    lowered = state.tried(owned, node)
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
     pieces = {view: piece.base for view, piece in state._pieces.items()}

@@ -48,7 +48,7 @@ def are_whole(part: Partition) -> bool:
     """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
     found = [set(group.members) for group in part.groups]
     return all(prim.operands[0].base in members for members in found for prim in members  # type: ignore[union-attr]
-               if prim.kind == "reduce" and prim.attrs.get("product"))
+               if prim.kind == "reduce" and (prim.attrs.get("product") or prim.attrs.get("contracted")))
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:
