@@ -91,7 +91,7 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     weight_shape = (groups, outputs, *(1 for _ in places), conv.channels, *sizes)
     weight = conv.weight.then("reshape", weight_shape, weight_shape)
     # A sum of one product is ordinary pointwise work.
-    marks = {**marks, "own": True, "contracted": True} if math.prod(sizes) * conv.channels > 1 else {"own": True}
+    marks = {**marks, "own": True, "contracted": tuple((w.stride, w.dilation) for w in conv.over)} if math.prod(sizes) * conv.channels > 1 else {"own": True}
     times = low.pw("mul", view, weight, dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     value = low.reduce("sum", times, tuple(range(rank - 1 - count, rank)), False, **marks)
