@@ -32,7 +32,7 @@ MOST_SUMMED = 1024
 PANEL = 512
 """Columns of a band that one task makes."""
 TILES = {1: ((1, 2, 4), (1, 4, 2), (1, 7, 1), (1, 8, 1), (1, 1, 4)), 2: ((2, 2, 2), (2, 4, 1), (2, 1, 4)),
-         3: ((3, 2, 2), (3, 4, 1), (3, 1, 2)), 4: ((4, 1, 2), (6, 1, 2), (4, 2, 1), (4, 3, 1))}
+         3: ((3, 2, 2), (3, 4, 1), (3, 1, 2)), 4: ((6, 1, 2), (4, 1, 2), (4, 2, 1))}
 """Outputs that share the input's values, at most four → tiles: outputs, lines and vectors of at most twelve sums."""
 SHORT_PANEL = 64
 """Columns below which laying out a tile's weights is no small part of the work."""
@@ -73,11 +73,13 @@ def _tiles(form: DirectForm, kernel: Kernel) -> list[tuple[tuple[int, int, int],
     tall, many = form.band.var.size if form.band is not None else 1, form.outputs.size if form.outputs is not None else 1
     shapes = [(min(outputs, many), min(lines, tall), vectors) for outputs, lines, vectors in TILES[min(many, 4)]]
 
-    def computed(shape: tuple[int, int, int]) -> int:
-        """Sums, those beyond the edges too."""
-        return _up(many, shape[0]) * _up(tall, shape[1]) * _up(form.lane.var.size, shape[2] * lanes)
+    def cost(shape: tuple[int, int, int]) -> float:
+        """Elements computed, those beyond the edges too; fewer than eight sums wait for each other, more share what they load."""
+        computed = _up(many, shape[0]) * _up(tall, shape[1]) * _up(form.lane.var.size, shape[2] * lanes)
+        sums = math.prod(shape)
+        return computed * max(1.0, 8 / sums) * (1 + 1 / sums)
 
-    shapes = sorted(dict.fromkeys(shapes), key=computed)
+    shapes = sorted(dict.fromkeys(shapes), key=cost)
     small, large = STAGED
     # The more outputs share what is in the buffer, the less matters where it lies.
     first, second = (small, large) if form.outputs is None else (large, small)
