@@ -86,9 +86,12 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     rank, at = len(parted), len(many) + 1
     order = (*range(at), *range(at + 1, at + 1 + count), at, *range(rank - count, rank))
     view = view.then("permute", order, tuple(parted[d] for d in order))
-    spread = (*many, groups, 1, *places, conv.channels, *sizes)
+    # Without a dimension of one element, so that slices of the result are slices of the sum.
+    lead = (1,) if groups == 1 else (groups,) if outputs == 1 else (groups, 1)
+    spread = (*many, *lead, *places, conv.channels, *sizes)
     view = view.then("reshape", spread, spread)
-    weight_shape = (groups, outputs, *(1 for _ in places), conv.channels, *sizes)
+    lead = (outputs,) if groups == 1 else (groups,) if outputs == 1 else (groups, outputs)
+    weight_shape = (*lead, *(1 for _ in places), conv.channels, *sizes)
     weight = conv.weight.then("reshape", weight_shape, weight_shape)
     # A sum of one product is ordinary pointwise work.
     marks = {**marks, "own": True, "contracted": tuple((w.stride, w.dilation) for w in conv.over)} if math.prod(sizes) * conv.channels > 1 else {"own": True}

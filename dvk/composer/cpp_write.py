@@ -67,10 +67,8 @@ class Writer:
     # -------------------------------------------------------------- the function
 
     def function(self) -> str:
-        if self.schedule.get("form") == "direct":
-            return Direct(self).text()
-        if self.k.family == "product":
-            return Product(self).text()
+        if self.schedule.get("form") == "direct" or self.k.family == "product":
+            return (Direct if self.schedule.get("form") == "direct" else Product)(self).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)
@@ -293,13 +291,11 @@ class Writer:
         self.close()
 
     def _row_stores(self, stores: list[Any]) -> None:
-        if not stores:
-            return
-        if self.arrays:
+        if self.arrays and stores:
             self.lane_loop([], [], stores)
-        else:
-            for s in stores:
-                self.store(s)
+            return
+        for s in stores:
+            self.store(s)
 
     # -------------------------------------------------------------- reductions
 

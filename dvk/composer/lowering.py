@@ -104,7 +104,7 @@ class Lowering:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
-        if view.base.kind == "reduce" and view.base.attrs.get("product") and view.steps and all(s.method == "slice" for s in view.steps):
+        if view.base.kind == "reduce" and any(map(view.base.attrs.get, SUMMED)) and view.steps and all(s.method == "slice" for s in view.steps):
             return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
@@ -138,9 +138,9 @@ class Lowering:
         return self._pieces[view]
 
     def _part(self, view: View) -> View:
-        """Some rows or columns of a matrix product, as the product of theirs: the halves of a gate's one weight are two sums."""
+        """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
         if view not in self._pieces:
-            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "product", "tf32")}
+            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "tf32", "window", *SUMMED)}
             assert isinstance(whole, View)
             operands: list[Operand] = []
             for operand in whole.base.operands:
@@ -218,6 +218,8 @@ class Lowering:
 
 PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
+SUMMED = {"product", "contracted"}
+"""Attributes of a sum of products that stays in their kernel."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 

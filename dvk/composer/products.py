@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import ZERO, Affine, Var
-from dvk.composer.lowering import Lowering, is_number, own_rule, padded
+from dvk.composer.lowering import SUMMED, Lowering, is_number, own_rule, padded
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View, register_type
 from dvk.records import Node
@@ -48,7 +48,7 @@ def are_whole(part: Partition) -> bool:
     """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
     found = [set(group.members) for group in part.groups]
     return all(prim.operands[0].base in members for members in found for prim in members  # type: ignore[union-attr]
-               if prim.kind == "reduce" and (prim.attrs.get("product") or prim.attrs.get("contracted")))
+               if prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED))
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:
