@@ -11,7 +11,7 @@ Half types are multiplied exactly and summed in float32; float32 is multiplied i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +69,8 @@ def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolutio
         ahead = per_dim(padding, count, [])
     if not strides or not gaps or not ahead:
         return None
-    over = tuple(Window(first + n, x.shape[first + n], node.shape[first + n], sizes[n], strides[n], ahead[n], gaps[n]) for n in range(count))
-    return Convolution(x, weight, bias, over, groups)
+    dims = zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], sizes, strides, ahead, gaps, strict=True)
+    return Convolution(x, weight, bias, tuple(Window(*dim) for dim in dims), groups)
 
 
 def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
@@ -93,8 +93,9 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     lead = (outputs,) if groups == 1 else (groups,) if outputs == 1 else (groups, outputs)
     weight_shape = (*lead, *(1 for _ in places), conv.channels, *sizes)
     weight = conv.weight.then("reshape", weight_shape, weight_shape)
+    steps = tuple((w.stride, w.dilation) for w in conv.over)
     # A sum of one product is ordinary pointwise work.
-    marks = {**marks, "own": True, "contracted": tuple((w.stride, w.dilation) for w in conv.over)} if math.prod(sizes) * conv.channels > 1 else {"own": True}
+    marks = {"own": True, "contracted": steps, **marks} if math.prod(sizes) * conv.channels > 1 else {"own": True}
     times = low.pw("mul", view, weight, dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     value = low.reduce("sum", times, tuple(range(rank - 1 - count, rank)), False, **marks)

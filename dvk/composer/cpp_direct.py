@@ -39,7 +39,7 @@ SHORT_PANEL = 64
 WRITTEN_OUT = 16
 """Places of a row of the window that are written one after the other."""
 HELD = ("#undef DVK_HELD", "#ifdef {}", '#define DVK_HELD(x) __asm__("" : "+x"(x));', "#else", "#define DVK_HELD(x)", "#endif")
-"""Source text that, where the machine has such vectors, keeps a vector in its register: GCC would read it from memory anew for every product that it is in."""
+"""Source text that keeps a vector in its register, where the machine has such vectors: GCC would read it anew for every product."""
 MANY_TASKS = 8
 """Tasks that keep a few cores busy evenly."""
 
@@ -55,9 +55,10 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         panel = min(PANEL, _up(form.lane.var.size, unit))
         while panel > SHORT_PANEL and _elements(form, lines, panel) > size:
             panel = _up(panel // 2, unit)
-        option = {"form": "direct", "parallel": "rows", "outputs": outputs, "lines": lines, "vectors": vectors, "panel": panel,
-                  "band": _band(form, lines, panel, size), "width": width}
-        if _elements(form, option["band"], panel) <= MOST_STAGED and option not in found:
+        band = _band(form, lines, panel, size)
+        option = {"form": "direct", "parallel": "rows", "outputs": outputs, "lines": lines, "vectors": vectors, "panel": panel, "band": band,
+                  "width": width}
+        if _elements(form, band, panel) <= MOST_STAGED and option not in found:
             found.append(option)
     return found
 
@@ -143,7 +144,8 @@ class Direct:
         w.parallel_for("t", math.prod(v.size for v in form.outer) * bands * panels)
         w.decompose("t", [*form.outer, ("band", bands), ("p", panels)])
         w.lane_piece(self.lane.var, self.panel)
-        w.put(f"const long y0 = band * {self.high}, high = {self.band.var.size!r} - y0 < {self.high} ? {self.band.var.size!r} - y0 : {self.high};")
+        tall = self.band.var.size
+        w.put(f"const long y0 = band * {self.high}, high = {tall!r} - y0 < {self.high} ? {tall!r} - y0 : {self.high};")
         self._stage()
         if form.outputs is not None:
             w.open(f"for (long u0 = 0; u0 < {form.outputs.size!r}; u0 += {self.outputs})")
@@ -204,7 +206,8 @@ class Direct:
         w.open("")
         start = w.offset(part + Affine.build({column: -step}))
         w.put(f"const long at = {start} + lo * {step * self.lane.stride};")
-        w.put(f"const long from = at < 0 ? (-at + {step - 1}) / {step} : 0, to = at < {count!r} ? ({count!r} - at + {step - 1}) / {step} : 0;")
+        w.put(f"const long from = at < 0 ? (-at + {step - 1}) / {step} : 0;")
+        w.put(f"const long to = at < {count!r} ? ({count!r} - at + {step - 1}) / {step} : 0;")
         w.put("first = from > first ? from : first;")
         w.put("last = to < last ? to : last;")
         w.close()
@@ -254,10 +257,12 @@ class Direct:
         """A function that sums `outputs` × `lines` rows of `len` columns, a tile of registers at a time."""
         w, k = self.w, self.k
         w.lines += [line.format("__AVX512F__" if w.schedule["width"] == 512 else "__AVX2__") for line in HELD]
-        w.put(f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("prefer-vector-width={w.schedule["width"]}")))')
-        w.open(f"static void {k.name}_tile(const {self.type}* __restrict s, const {self.type}* __restrict f, {self.type}* __restrict c, long len)")
-        size = BYTES[self.form.reduce.type]
-        w.put(f"typedef {self.type} vec __attribute__((vector_size({self.lanes * size}), aligned({size}), may_alias));")
+        # Predictive commoning would carry rows from one turn to the next, in more registers than there are.
+        target = f"prefer-vector-width={w.schedule['width']}"
+        w.put(f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("{target}")))')
+        kind, size = self.type, BYTES[self.form.reduce.type]
+        w.open(f"static void {k.name}_tile(const {kind}* __restrict s, const {kind}* __restrict f, {kind}* __restrict c, long len)")
+        w.put(f"typedef {kind} vec __attribute__((vector_size({self.lanes * size}), aligned({size}), may_alias));")
         w.open(f"for (long l = 0; l < len; l += {self.vectors * self.lanes})")
         cells = [(o, i, n) for o in range(self.outputs) for i in range(self.lines) for n in range(self.vectors)]
         w.put(f"vec {', '.join(f's{o}_{i}_{n} = {{}}' for o, i, n in cells)};")
@@ -267,8 +272,8 @@ class Direct:
         w.put(f"const {self.type}* line = from + b * {self.band.dilation * self.across};")
         if self.lane.places <= WRITTEN_OUT:
             for place in range(self.lane.places):
-                where = place * self.lane.dilation
-                self._add(str(where % self.lane.stride * self.pitch + where // self.lane.stride), f"{place * self.outputs}")
+                at, rest = divmod(place * self.lane.dilation, self.lane.stride)
+                self._add(str(rest * self.pitch + at), f"{place * self.outputs}")
         else:
             w.open(f"for (long a = 0; a < {self.lane.places}; ++a)")
             where, stride = f"a * {self.lane.dilation}", self.lane.stride

@@ -2,8 +2,8 @@
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
-makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`, `convolutions.py`) leaves it only under a recipe of its own.
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well
+by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`, `convolutions.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Lowering:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
-        if view.base.kind == "reduce" and any(map(view.base.attrs.get, SUMMED)) and view.steps and all(s.method == "slice" for s in view.steps):
+        summed = view.base.kind == "reduce" and any(view.base.attrs.get(mark) for mark in SUMMED)
+        if summed and view.steps and all(s.method == "slice" for s in view.steps):
             return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
@@ -276,8 +277,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others."""
     # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, convolutions, pointwise, powers, products  # noqa: F401
-    from dvk.composer import reductions, scans, views, windows  # noqa: F401
+    from dvk.composer import activations, arg_reductions, convolutions, pointwise, powers, reductions, scans, views  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)

@@ -22,8 +22,8 @@ from dvk.composer import applicable, cpp, embedded, fuse
 from dvk.composer.affine import Affine
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
-from dvk.composer.host import HostWriter, held_name
 from dvk.composer.convolutions import PRODUCTS
+from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Bound, Kernel
 from dvk.records import Candidate, Graph, Task
 

@@ -65,8 +65,11 @@ class Drawn(nn.Module):
         super().__init__()
         dims = rng.choice((1, 2, 2, 2, 3))
         family = rng.choice(("depthwise", "pointwise", "few"))
-        channels, groups, outputs = {"depthwise": (1, rng.randint(2, 7), rng.randint(1, 3)), "pointwise": (rng.randint(2, 40), 1, rng.randint(1, 15)),
-                                     "few": (rng.randint(1, 4), rng.choice((1, 1, 2, 3)), rng.randint(1, 9))}[family]
+        channels, groups, outputs = {
+            "depthwise": (1, rng.randint(2, 7), rng.randint(1, 3)),
+            "pointwise": (rng.randint(2, 40), 1, rng.randint(1, 15)),
+            "few": (rng.randint(1, 4), rng.choice((1, 1, 2, 3)), rng.randint(1, 9)),
+        }[family]
         size = [1 if family == "pointwise" else rng.randint(1, 5) for _ in range(dims)]
         stride = [1 if family == "pointwise" else rng.choice((1, 1, 2, 3)) for _ in range(dims)]
         gap = [rng.choice((1, 1, 2, 3)) for _ in range(dims)]
@@ -102,7 +105,8 @@ def drawn(seed: int, count: int) -> dict[str, Program]:
     while len(made) < count:
         module = Drawn(rng).eval()
         place = rng.randrange(12)
-        made[f"{len(made)} {module} schedule {place}"] = own(module, module.x, choose=lambda k, n=place: (o := cpp.schedules(k))[n % len(o)])
+        program = own(module, module.x, choose=lambda k, n=place: (o := cpp.schedules(k))[n % len(o)])
+        made[f"{len(made)} {module} schedule {place}"] = program
     return made
 
 

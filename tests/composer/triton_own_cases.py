@@ -90,7 +90,10 @@ OWN_CASES: dict[str, Case] = {
     ),
     # convolutions
     "depthwise": Case(
-        lambda x, w, b: F.relu6(F.conv2d(x, w, b, 1, 1, 1, 3)) + x, lambda: [rand(2, 3, 6, 9), rand(3, 1, 3, 3), rand(3)], 4e-6, kinds("window")
+        lambda x, w, b: F.relu6(F.conv2d(x, w, b, 1, 1, 1, 3)) + x,
+        lambda: [rand(2, 3, 6, 9), rand(3, 1, 3, 3), rand(3)],
+        4e-6,
+        kinds("window"),
     ),
     "depthwise_strided": Case(
         lambda x, w: F.conv2d(torch.exp(x), w, None, (2, 1), (0, 2), (1, 2), 2), lambda: [rand(1, 2, 7, 9), rand(4, 1, 3, 2)], 4e-6

@@ -102,7 +102,7 @@ def applicable(graph: Graph, device: str, backend: str) -> list[str]:
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, convolutions, products, scans, windows  # noqa: F401 - registers the rules
+    from dvk.composer import arg_reductions, convolutions, scans  # noqa: F401 - registers the rules, products' and windows' too
 
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
