@@ -56,8 +56,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         while panel > SHORT_PANEL and _elements(form, lines, panel) > size:
             panel = _up(panel // 2, unit)
         band = _band(form, lines, panel, size)
-        option = {"form": "direct", "parallel": "rows", "outputs": outputs, "lines": lines, "vectors": vectors, "panel": panel, "band": band,
-                  "width": width}
+        tile = {"outputs": outputs, "lines": lines, "vectors": vectors}
+        option = {"form": "direct", "parallel": "rows", **tile, "panel": panel, "band": band, "width": width}
         if _elements(form, band, panel) <= MOST_STAGED and option not in found:
             found.append(option)
     return found
