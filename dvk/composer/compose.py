@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, dropin, host, products, recipes
+from dvk.composer import convolutions, cpp, dropin, host, products, recipes
 from dvk.composer.capture import Captured
 from dvk.composer.fuse import Group, Partition, output_bases, partition
 from dvk.composer.kernel import Kernel, build
@@ -63,7 +63,7 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
         prims = lower(graph, *how, repeated)
     part = partition(prims, partial(_may_merge, names))
     if not products.are_whole(part):
-        return fuse_graph(graph, tuple(n for n in names if n != products.RECIPE), device, tf32)
+        return fuse_graph(graph, tuple(n for n in names if n not in convolutions.PRODUCTS), device, tf32)
     strides = host.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:

@@ -1,7 +1,7 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
 `schedules` lists what is worth measuring, `render` writes a function (`cpp_write`; windows `cpp_window`, scans `cpp_scan`, products
-`cpp_product`), `prelude` what the functions need (`cpp_scalar`), FLAGS how they are compiled.
+`cpp_product`, convolutions `cpp_direct`), `prelude` what the functions need (`cpp_scalar`), FLAGS how they are compiled.
 
 Not covered: scatter, types wider than 8 bytes.
 """

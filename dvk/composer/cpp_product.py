@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from dvk.composer import cpp_direct
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_scalar import REGISTER
 from dvk.composer.kernel import Instr, Kernel, Ref
@@ -50,7 +51,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     found = [(form_, panel, width) for form_, panel in forms for width in (512, 256)]
     found += [(*forms[0][:1], forms[0][1] // 4, 512), (*forms[0][:1], forms[0][1] * 4, 512)]
     shortened = [{"form": form_, "parallel": "rows", "panel": min(panel, column.size), "width": width} for form_, panel, width in found]
-    return [option for n, option in enumerate(shortened) if option not in shortened[:n]]
+    return [*cpp_direct.schedules(kernel), *(option for n, option in enumerate(shortened) if option not in shortened[:n])]
 
 
 def _loads(kernel: Kernel, id_: int) -> list[Affine]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from dvk.composer import cpp_direct
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_scalar import REGISTER
 from dvk.composer.kernel import Bound, Instr, Ref
@@ -136,4 +137,5 @@ def schedules(kernel: Any) -> list[dict[str, Any]]:
         # A window of a few places is over before results that are kept in memory pay.
         at = 0 if kernel.row_length <= 4 else 1
         found[at:at] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
-    return [*found, {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]
+    direct = cpp_direct.schedules(kernel)
+    return [*direct, *found[:2 if direct else None], {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from dvk.composer.affine import Affine, Var
+from dvk.composer.cpp_direct import Direct
 from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_product import Product
 from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
@@ -44,7 +45,7 @@ class Writer:
         self.rows = kernel.family == "row" or schedule.get("walk") == "strided"
         pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
-        self.arrays = not self.rows and kernel.family in ("column", "window")
+        self.arrays = not self.rows and kernel.family in ("column", "window") and schedule.get("form") != "direct"
         self.safe: frozenset[Bound] = frozenset()
         """Bounds that the loops around keep by themselves."""
         self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
@@ -66,8 +67,8 @@ class Writer:
     # -------------------------------------------------------------- the function
 
     def function(self) -> str:
-        if self.k.family == "product":
-            return Product(self).text()
+        if self.schedule.get("form") == "direct" or self.k.family == "product":
+            return (Direct if self.schedule.get("form") == "direct" else Product)(self).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)
@@ -290,13 +291,11 @@ class Writer:
         self.close()
 
     def _row_stores(self, stores: list[Any]) -> None:
-        if not stores:
-            return
-        if self.arrays:
+        if self.arrays and stores:
             self.lane_loop([], [], stores)
-        else:
-            for s in stores:
-                self.store(s)
+            return
+        for s in stores:
+            self.store(s)
 
     # -------------------------------------------------------------- reductions
 

@@ -307,12 +307,15 @@ def outside(index: Index, shape: tuple[int, ...]) -> tuple[Bound, ...]:
 
 MAX_WINDOW = 256
 """Elements of the longest window that one lane walks alone."""
+MAX_CONVOLVED = 1024
+"""The same of a convolution, whose windows overlap more than anything else would gain from."""
 
 
 def is_window(group: Group, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
     """Short windows reduced once, and nothing stored but their results."""
     windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
-    short = math.prod(v.size for v in reduced) <= MAX_WINDOW and all(i.stage <= 1 for i in instrs)
+    longest = MAX_CONVOLVED if any(p.attrs.get("contracted") for p in group.members) else MAX_WINDOW
+    short = math.prod(v.size for v in reduced) <= longest and all(i.stage <= 1 for i in instrs)
     return windowed and short and not any(s.offset.vars & frozenset(reduced) for s in stores)
 
 

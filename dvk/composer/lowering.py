@@ -2,8 +2,8 @@
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
 (`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch
-makes well by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`) leaves it only under a recipe of its own.
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well
+by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`, `convolutions.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dvk.records import Graph, Node
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
 
-OWN: dict[str, tuple[str, Rule]] = {}
-"""Operators that leave PyTorch only under a recipe of their own: packet name → recipe and rule."""
+OWN: dict[str, dict[str, Rule]] = {}
+"""Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
 
 
 class Declined(Exception):
@@ -42,7 +42,7 @@ def own_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         for name in names:
-            OWN[name] = (recipe, function)
+            OWN.setdefault(name, {})[recipe] = function
         return function
 
     return register
@@ -106,7 +106,8 @@ class Lowering:
             return view
         if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
             return self._turned(view)
-        if view.base.kind == "reduce" and view.base.attrs.get("product") and view.steps and all(s.method == "slice" for s in view.steps):
+        summed = view.base.kind == "reduce" and any(view.base.attrs.get(mark) for mark in SUMMED)
+        if summed and view.steps and all(s.method == "slice" for s in view.steps):
             return self._part(view)
         if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
             return view
@@ -138,9 +139,9 @@ class Lowering:
         return self._pieces[view]
 
     def _part(self, view: View) -> View:
-        """Some rows or columns of a matrix product, as the product of theirs: the halves of a gate's one weight are two sums."""
+        """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
         if view not in self._pieces:
-            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "product", "tf32")}
+            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "tf32", "window", *SUMMED)}
             assert isinstance(whole, View)
             operands: list[Operand] = []
             for operand in whole.base.operands:
@@ -218,6 +219,8 @@ class Lowering:
 
 PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
+SUMMED = {"product", "contracted"}
+"""Attributes of a sum of products that stays in their kernel."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 
@@ -277,7 +280,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     No piece is computed of what the nodes in `whole` compute.
     """
     # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, pointwise, powers, products, reductions, scans, views, windows  # noqa: F401
+    from dvk.composer import activations, arg_reductions, convolutions, pointwise, powers, reductions, scans, views  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
@@ -289,12 +292,12 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
             origins.update(dict.fromkeys(state.order[before:], node.name))
             continue
         packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
-        recipe, owned = OWN.get(packet, ("", None))
         lowered = None
         if node.name not in kept:
             lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
-            if lowered is None and owned is not None and may_own(recipe):
-                lowered = state.tried(owned, node)
+            for recipe, owned in OWN.get(packet, {}).items():
+                if lowered is None and may_own(recipe):
+                    lowered = state.tried(owned, node)
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
         if node.name in whole:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Var
 from dvk.composer.fuse import Partition, live
-from dvk.composer.lowering import Lowering, PrimGraph, is_number, own_rule, padded
+from dvk.composer.lowering import SUMMED, Lowering, PrimGraph, is_number, own_rule, padded
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, Prim, View, register_type
 from dvk.records import Node
@@ -60,7 +60,7 @@ def repeated(graph: PrimGraph) -> set[str]:
 
 
 def _is_sum(prim: Prim) -> bool:
-    return prim.kind == "reduce" and bool(prim.attrs.get("product"))
+    return prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED)
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:

@@ -98,7 +98,7 @@ def reduced(low: Lowering, op: str, x: View, over: Sequence[Window], keepdim: bo
     return low.reduce(op, view, tuple(range(len(x.shape), len(view.shape))), False, own=True, window=True)
 
 
-def _per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
+def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
     """An argument that is one number, a list of one, or one number a dimension."""
     if value is None or value == []:
         return default
@@ -109,10 +109,10 @@ def _per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
 
 def _described(node: Node, x: View, name: str, size: Any, stride: Any, padding: Any, dilation: Any) -> list[Window] | None:
     count = int(name.split("pool")[1][0])
-    sizes = _per_dim(size, count, [])
+    sizes = per_dim(size, count, [])
     if not sizes or node.shape is None:
         return None
-    strides, pads, gaps = (_per_dim(v, count, d) for v, d in ((stride, sizes), (padding, [0] * count), (dilation, [1] * count)))
+    strides, pads, gaps = (per_dim(v, count, d) for v, d in ((stride, sizes), (padding, [0] * count), (dilation, [1] * count)))
     if strides is None or pads is None or gaps is None:
         return None
     first = len(x.shape) - count
@@ -181,7 +181,7 @@ def _adaptive_max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[
 def _equal(x: View, name: str, counts: Any) -> list[Window] | None:
     """Adaptive windows where all are alike: as many outputs as divide the input."""
     dims = int(name.split("pool")[1][0])
-    found = _per_dim(counts, dims, [])
+    found = per_dim(counts, dims, [])
     first = len(x.shape) - dims
     if not found or any(n < 1 or x.shape[first + d] % n for d, n in enumerate(found)):
         return None

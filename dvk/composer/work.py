@@ -7,9 +7,11 @@ from dvk.composer.triton_online import SoftmaxPair, online_pair
 
 
 def does(kernel: Kernel) -> str:
-    """`pointwise`, `softmax`, `norm`, `product` or `reduction`: what kind of work a kernel is."""
+    """`pointwise`, `softmax`, `norm`, `product`, `convolution` or `reduction`: what kind of work a kernel is."""
     if not kernel.reduced:
         return "pointwise"
+    if any(i.op == "reduce_sum" and i.prim is not None and i.prim.attrs.get("contracted") for i in kernel.instrs):
+        return "convolution"
     if kernel.family == "product":
         return "product"
     stores = any(not kernel.is_row_store(s) for s in kernel.stores)

@@ -48,7 +48,7 @@ def _product(kernel: Kernel, form: Form) -> str:
     lies = "".join("k" if i.op == "load" and abs(i.offset.coef(k)) == 1 else "-" for i in (form.terms[0].left, form.terms[0].right))
     many = (f"2^{batch} of " if batch else "") + f"2^{rows} × 2^{columns} of 2^{round(math.log2(kernel.row_length))}"
     terms = f", {len(form.terms)} at once" if len(form.terms) > 1 else ""
-    return f"product {'tf32' if form.tf32 else form.dtype}, {lies}, {many}{terms}"
+    return f"{does(kernel)} {'tf32' if form.tf32 else form.dtype}, {lies}, {many}{terms}"
 
 
 def _crosses(kernel: Kernel) -> bool:

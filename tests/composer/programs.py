@@ -22,6 +22,7 @@ from dvk.composer import applicable, cpp, embedded, fuse
 from dvk.composer.affine import Affine
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
+from dvk.composer.convolutions import PRODUCTS
 from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Bound, Kernel
 from dvk.records import Candidate, Graph, Task
@@ -49,8 +50,8 @@ def capture(model: nn.Module | Callable[..., Any], *args: Any) -> Captured:
 
 
 def usual(graph: Graph) -> tuple[str, ...]:
-    """All recipes that apply, except that matrix products stay calls of the library; tests of products name theirs."""
-    return tuple(r for r in applicable(graph, "cpu", "cpp") if r != "own_matmul")
+    """All recipes that apply, except that matrix products and convolutions stay calls of the library; their tests name theirs."""
+    return tuple(r for r in applicable(graph, "cpu", "cpp") if r not in PRODUCTS)
 
 
 def fused(model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None) -> Composition:

@@ -1,4 +1,4 @@
-"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products."""
+"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products, convolutions."""
 
 from __future__ import annotations
 
@@ -87,6 +87,35 @@ OWN_CASES: dict[str, Case] = {
     "masked_operand": Case(lambda x, w: torch.tril(x) @ w + 1, lambda: [rand(33, 33), rand(33, 24)], 4e-6),
     "attention_scores": Case(
         lambda q, k: torch.einsum("bshd,bthd->bhst", q, k), lambda: [rand(2, 9, 3, 16), rand(2, 11, 3, 16)], 4e-6
+    ),
+    # convolutions
+    "depthwise": Case(
+        lambda x, w, b: F.relu6(F.conv2d(x, w, b, 1, 1, 1, 3)) + x,
+        lambda: [rand(2, 3, 6, 9), rand(3, 1, 3, 3), rand(3)],
+        4e-6,
+        kinds("window"),
+    ),
+    "depthwise_strided": Case(
+        lambda x, w: F.conv2d(torch.exp(x), w, None, (2, 1), (0, 2), (1, 2), 2), lambda: [rand(1, 2, 7, 9), rand(4, 1, 3, 2)], 4e-6
+    ),
+    "depthwise_1d_half": Case(
+        lambda x, w: F.silu(F.conv1d(x, w, None, 1, 3, 1, 4)), lambda: [rand(2, 4, 20, dtype=HALF), rand(4, 1, 4, dtype=HALF)], 2e-3
+    ),
+    "pointwise": Case(
+        lambda x, w, b: F.relu(F.conv2d(x, w, b)), lambda: [rand(2, 20, 5, 7), rand(18, 20, 1, 1), rand(18)], 4e-6, kinds("product")
+    ),
+    "stem": Case(
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, 2, 3)), lambda: [rand(2, 3, 9, 11), rand(17, 3, 7, 7), rand(17)], 4e-6, kinds("product")
+    ),
+    "stem_half": Case(
+        lambda x, w: F.conv2d(x, w, None, 1, 1), lambda: [rand(1, 3, 6, 7, dtype=HALF), rand(16, 3, 3, 3, dtype=HALF)], 2e-3
+    ),
+    "few_channels_grouped": Case(
+        lambda x, w: torch.tanh(F.conv2d(x, w, None, 1, 1, 1, 3)), lambda: [rand(2, 6, 5, 7), rand(12, 2, 3, 3)], 4e-6
+    ),
+    "channels_last_convolution": Case(
+        lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 8), lambda: [rand(2, 8, 5, 6).to(memory_format=torch.channels_last), rand(8, 1, 3, 3)],
+        4e-6,
     ),
     "added": Case(lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), lambda: [rand(24), rand(33, 20), rand(20, 24)], 4e-6),
 }

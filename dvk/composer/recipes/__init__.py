@@ -43,6 +43,9 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
     Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
     Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
+    Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
+    Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
+    Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -99,14 +102,19 @@ def applicable(graph: Graph, device: str, backend: str) -> list[str]:
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, products, scans, windows  # noqa: F401 - registers the rules
+    from dvk.composer import arg_reductions, convolutions, scans  # noqa: F401 - registers the rules, products' and windows' too
 
-    of = {node.name: OWN[operator][0] for node in graph.nodes
+    of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
     if not of:
         return set()
-    with_all, without = lower(graph), lower(graph, may_own=lambda recipe: False)
-    return {recipe for name, recipe in of.items() if _left(without.values[name]) and not _left(with_all.values[name])}
+    without = lower(graph, may_own=lambda recipe: False).values
+    found = set()
+    for recipe in {recipe for rules in of.values() for recipe in rules}:
+        alone = lower(graph, may_own=recipe.__eq__).values
+        if any(recipe in rules and _left(without[name]) and not _left(alone[name]) for name, rules in of.items()):
+            found.add(recipe)
+    return found
 
 
 def _left(value: object) -> bool:
