@@ -93,7 +93,9 @@ def tables(stage: Stages, names: Sequence[str], gpus: int) -> None:
         print(json.dumps({"table": name, **{key: told.get(key) for key in ("num_tasks", "fast_p", "geomean_kept")}}), flush=True)
 
     if any("--library" in TABLES[name] for name in names) and not Path(library).exists():
-        stage("library", [sys.executable, "-m", "dvk", "skills", "import", "skills_db", "--library", library])
+        skills, chosen = [sys.executable, "-m", "dvk", "skills"], str(stage.folder / "skills")
+        stage("skills", [*skills, "export", chosen])
+        stage("library", [*skills, "import", chosen, "--library", library])
     with ThreadPoolExecutor(gpus) as threads:
         list(threads.map(play, names))
 
