@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, islice
+from multiprocessing import connection
 from typing import Any, TypeVar
 
 A = TypeVar("A")
@@ -48,8 +50,21 @@ _work: Callable[[Any], Any]
 def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
+    end_with_parent()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def _call(batch: Any) -> Any:
     return _work(batch)
+
+
+def end_with_parent() -> None:
+    """In a worker: end when the process that began it has ended, however it did; a worker would wait for its orders for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)

@@ -28,6 +28,7 @@ from dvk.agents.showing import Subject
 from dvk.agents.teacher import Lesson, lessons
 from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
+from dvk.learn.spread import end_with_parent
 from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
@@ -82,7 +83,7 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
     known = {(row["backend"], row["number"]) for row in run.read("collect/blocks.jsonl")}
     left = [b for b in blocks if (b.backend, b.number) not in known]
-    with bar() as shown, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=quiet) as processes:
+    with bar() as shown, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin) as processes:
         line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
         for future in as_completed([processes.submit(render, block) for block in left]):
             row = future.result()
@@ -90,6 +91,11 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
             counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
             shown.advance(line)
     return dict(counts)
+
+
+def _begin() -> None:
+    end_with_parent()
+    quiet()
 
 
 def quiet() -> None:
