@@ -46,18 +46,21 @@ class Lane:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
 
     @contextmanager
-    def in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[], None]]:
+    def in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
         """`shared`, for long work that can stop for others: it calls the function given now and then, which lets whoever waits to
-        measure go first once `HOLD_S` have passed, and before calls `rest`, to end what is under way."""
+        measure go first once `HOLD_S` have passed, and before calls `rest`, to end what is under way. What that function is given,
+        which may wait for who measures, is called with the lane given up."""
         with ExitStack() as held:
             held.enter_context(self.shared())
             since = time.monotonic()
 
-            def give_way() -> None:
+            def give_way(meanwhile: Callable[[], None] | None = None) -> None:
                 nonlocal since
-                if time.monotonic() - since > HOLD_S:
+                if meanwhile is not None or time.monotonic() - since > HOLD_S:
                     rest()
                     held.close()
+                    if meanwhile is not None:
+                        meanwhile()
                     held.enter_context(self.shared())
                     since = time.monotonic()
 

@@ -41,10 +41,10 @@ def test_long_work_lets_a_measurement_go_first_and_rests_meanwhile(tmp_path: Pat
         measured.set()
 
     with Lane("gpu", str(tmp_path)).in_turns(lambda: order.append("rest")) as give_way:
-        give_way()
+        give_way(None)
         assert order == []  # it has only just begun
         threading.Thread(target=measure, daemon=True).start()
         assert not measured.wait(0.1)
-        give_way()
+        give_way(None)
         order.append("work")
     assert measured.wait(5) and order == ["rest", "measured", "work"]

@@ -71,8 +71,8 @@ class Hf:
         self.end_ids = tuple(sorted({end for end in ends if end is not None}))
         """Tokens that end an answer."""
         self.engine: Engine | None = None
-        self.pulse: Callable[[], None] = lambda: None
-        """Called now and then while it writes; what it raises leaves the answers unfinished."""
+        self.pulse: Callable[[], None] | None = None
+        """Called now and then while it writes; it may wait for a judge, and what it raises leaves the answers unfinished."""
         self._one_at_a_time = threading.Lock()
         self._lanes: dict[str, Lane] = {}
 
@@ -120,11 +120,10 @@ class Hf:
             torch.cuda.synchronize(self.model.device)
 
     def _sample(
-        self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops, give_way: Callable[[], None],
+        self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops, give_way: Callable[[Callable[[], None] | None], None],
     ) -> list[Sampled]:  # fmt: skip
         def pulse() -> None:
-            self.pulse()
-            give_way()
+            give_way(self.pulse)
 
         how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         if not forward.supports(self.model):

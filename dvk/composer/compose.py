@@ -151,9 +151,11 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     makers: host.Makers = {}
     fused = []
     inplace: dict[str, dict[int, int]] = {}
+    writers: list[host.HostWriter] = []  # kept: what one has derived goes by its identity
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
-        program = host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers).program()
+        writers.append(host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers))
+        program = writers[-1].program()
         inplace |= program.inplace
         fused.append(dropin.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
     every = list(kernels.values())

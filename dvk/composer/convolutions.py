@@ -6,6 +6,7 @@ an output are bound by memory: a `window` kernel), pointwise (a matrix product o
 product over channels and places). Convolutions of many channels over more than one place stay with the library.
 
 Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class.
+Padding is zeros that are multiplied: a weight that is not finite makes NaN at an edge, where torch leaves the place out.
 """
 
 from __future__ import annotations

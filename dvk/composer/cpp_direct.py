@@ -51,7 +51,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         return []
     found = []
     for (outputs, lines, vectors), width, size in _tiles(form, kernel):
-        unit = vectors * _lanes(kernel, width)
+        unit = vectors * _lanes(form, width)
         panel = min(PANEL, _up(form.lane.var.size, unit))
         while panel > SHORT_PANEL and _elements(form, lines, panel) > size:
             panel = _up(panel // 2, unit)
@@ -63,14 +63,14 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     return found
 
 
-def _lanes(kernel: Kernel, width: int) -> int:
-    """Elements of a vector of `width` bits."""
-    return width // 8 // BYTES[kernel.instrs[-1].type if kernel.instrs[-1].type == "float64" else "float32"]
+def _lanes(form: DirectForm, width: int) -> int:
+    """Sums in a vector of `width` bits, whatever type is computed behind them."""
+    return width // 8 // BYTES[form.reduce.type]
 
 
 def _tiles(form: DirectForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], int, int]]:
     """Tiles of about eight sums, which hide the latency of a multiply-add: ((outputs, lines, vectors), width, size of the buffer)."""
-    lanes = _lanes(kernel, 256)
+    lanes = _lanes(form, 256)
     tall, many = form.band.var.size if form.band is not None else 1, form.outputs.size if form.outputs is not None else 1
     shapes = [(min(outputs, many), min(lines, tall), vectors) for outputs, lines, vectors in TILES[min(many, 4)]]
 
@@ -126,7 +126,7 @@ class Direct:
         s = writer.schedule
         self.outputs, self.lines, self.vectors, self.panel, self.high = (s[n] for n in ("outputs", "lines", "vectors", "panel", "band"))
         self.type = REGISTER[form.reduce.type]
-        self.lanes = s["width"] // 8 // BYTES[form.reduce.type]
+        self.lanes = _lanes(form, s["width"])
         self.lane, self.band = form.lane, form.band or Walk(Var(1), None, 1, 0)
         self.rows = self.band.reach(self.high)
         self.pitch = _pitch(self.lane, self.panel)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from statistics import median
 from typing import Any
 
 from dvk.config import Limits
+from dvk.lanes import Lane, of_cpu
 from dvk.records import Task
 from dvk.sandbox import Death, call
 
@@ -27,7 +29,9 @@ def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, f
     Args:
         names: paths of modules; the time of one inside another is its own alone.
     """
-    answer = call("dvk.harness.blocks:child", {"task": task.model_dump(mode="json"), "names": list(names)}, limits)
+    # On a GPU a name for its lane would need a context in this process; such calls are short.
+    with Lane(of_cpu()).alone() if task.device == "cpu" else nullcontext():
+        answer = call("dvk.harness.blocks:child", {"task": task.model_dump(mode="json"), "names": list(names)}, limits)
     return {} if isinstance(answer, Death) else dict(answer.value)
 
 
@@ -62,10 +66,15 @@ def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Seq
         if begun and begun[-1][0] != WHOLE:
             spent[begun[-1][0]] -= took
 
-    for name in names:
-        module = model.get_submodule(name)
-        module.register_forward_pre_hook(lambda *_, name=name: enter(name))
+    def watch(module: Any, name: str) -> None:
+        module.register_forward_pre_hook(lambda *_: enter(name))
         module.register_forward_hook(lambda *_: leave())
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)):  # its parts may be called one by one
+            for part in module.children():
+                watch(part, name)
+
+    for name in names:
+        watch(model.get_submodule(name), name)
     runs = []
     with torch.no_grad():
         for _ in range(WARM + CALLS):

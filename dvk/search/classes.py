@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.composer import fuse, renderer
+from dvk.composer.direct_form import direct_form
 from dvk.composer.kernel import Kernel
 from dvk.composer.prims import BYTES
 from dvk.composer.product_form import Form, form_of
@@ -63,8 +64,15 @@ def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     for kernel in kernels:
         sizes = tuple(v.size for v in (*kernel.rows, *kernel.reduced))
         does_ = tuple((i.op, i.type, i.compute) for i in kernel.instrs)
-        found.setdefault((class_of(kernel), sizes, does_), []).append(kernel)
+        found.setdefault((class_of(kernel), sizes, does_, _walks(kernel)), []).append(kernel)
     return list(found.values())
+
+
+def _walks(kernel: Kernel) -> object:
+    """How a convolution's windows lie in memory: some layouts and strides have schedules of their own."""
+    form = direct_form(kernel)
+    lane = form.lane if form is not None else None
+    return lane and (lane.stride, lane.dilation, lane.places, form.band is not None, form.outputs is not None)  # type: ignore[union-attr]
 
 
 def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[Observed]:

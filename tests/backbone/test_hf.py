@@ -111,6 +111,29 @@ def test_nothing_is_written_while_a_candidate_is_timed(nano_folder: Path) -> Non
     assert done.wait(30)
 
 
+def test_who_holds_a_writer_back_can_measure_meanwhile(nano_folder: Path) -> None:
+    backbone, done = opened(nano_folder), threading.Event()
+    parked, released = threading.Event(), threading.Event()
+
+    def pulse() -> None:
+        parked.set()
+        assert released.wait(60)
+
+    backbone.pulse = pulse
+    threading.Thread(target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True).start()
+    assert parked.wait(30)
+    got = threading.Event()
+
+    def measure() -> None:
+        with Lane(of_cpu()).alone():
+            got.set()
+
+    threading.Thread(target=measure, daemon=True).start()
+    assert got.wait(30) and not done.is_set()
+    released.set()
+    assert done.wait(60)
+
+
 def test_bfloat16(nano_folder: Path) -> None:
     backbone = opened(nano_folder, Config(backbone=Settings(dtype="bfloat16")))
     assert backbone.model.dtype == torch.bfloat16

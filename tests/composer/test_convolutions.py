@@ -17,7 +17,7 @@ from dvk.composer.compose import fuse
 from dvk.composer.convolutions import DEPTHWISE, DIRECT, POINTWISE
 from dvk.composer.direct_form import direct_form
 from dvk.composer.recipes import OWN_FAMILIES
-from dvk.search.classes import class_of
+from dvk.search.classes import alike, class_of
 from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds
 
 randn = torch.randn
@@ -165,6 +165,9 @@ def test_types_layouts_and_special_values() -> None:
     made = {str(kind): own(forward, *(v.to(kind) for v in (x, w, stem))) for kind in FLOATS}
     made["special"] = own(forward, odd, w, stem)
     made["channels last"] = own(forward, x.to(memory_format=torch.channels_last), w, stem)
+    wide = randn(2, 6, 9, 20)
+    made["doubles behind"] = own(lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6).double() * 2, wide, w)
+    made["a residual of doubles"] = own(lambda x, p, d: F.conv2d(x, p) + d, wide, randn(8, 6, 1, 1), randn(2, 8, 9, 20).double())
     made["expanded"] = own(forward, randn(2, 6, 1, 10).expand(2, 6, 9, 10), w, stem)
     check(made)
 
@@ -189,6 +192,16 @@ def test_what_stands_around_shares_the_kernel_or_stands_apart() -> None:
     }
     check(apart)
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
+
+
+def test_kernels_that_lie_otherwise_are_not_tuned_as_one() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
+        return F.conv2d(x, w, None, 1, 1, 1, 8), F.conv2d(y, v, None, 1, 1, 1, 8)
+
+    x, w, v = randn(2, 8, 8, 8), randn(8, 1, 3, 3), randn(8, 1, 3, 3)
+    twice = own(forward, x, x.to(memory_format=torch.channels_last), w, v)
+    assert [len(group) for group in alike(twice.kernels)] == [1, 1]
+    assert [len(group) for group in alike(own(forward, x, randn(2, 8, 8, 8), w, v).kernels)] == [2]
 
 
 def test_the_form_says_what_walks_the_windows() -> None:

@@ -107,6 +107,21 @@ def test_time_is_where_it_is_spent() -> None:
     assert 0 < nested["0"] < 0.5 * nested["0.0"]
 
 
+def test_a_list_whose_layers_are_called_one_by_one_has_their_time() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(256, 256) for _ in range(3)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    found = measured(Listed(), [torch.randn(512, 256)], {}, ["layers"])
+    assert 0.5 * found[WHOLE] < found["layers"] <= found[WHOLE]
+
+
 def test_blocks_are_timed_in_a_child() -> None:
     found = block_times(task(), NAMES, Limits(wall_s=120.0))
     assert list(found) == [*NAMES, WHOLE] and all(ms > 0 for ms in found.values())

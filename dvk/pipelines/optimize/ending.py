@@ -7,6 +7,7 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.agents.showing import tensor
+from dvk.errors import DvkError
 from dvk.harness.blocks import block_times
 from dvk.pipelines import report
 from dvk.pipelines.optimize import blocks, told
@@ -36,12 +37,13 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
     names = [] if interrupted else blocks.names(session.captured)
-    times = block_times(session.task, names, session.config.limits) if names else {}
+    fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets was not made by one fusion
+    times = _times(session, names) if names else {}
     summary = {
         **outcomes[lead], "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
         "best": best_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "groups": list(groups[lead]),
-        "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), winner, times),
+        "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), fused, times),
         "strategy": strategy, "backbone": backbone,
         "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns),
         "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
@@ -54,6 +56,14 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     if not interrupted:
         run.finish("done")
     return summary
+
+
+def _times(session: Session, names: Sequence[str]) -> dict[str, float]:
+    """Of an eager call by block; none where that was stopped: the search's own findings matter more."""
+    try:
+        return block_times(session.task, names, session.config.limits)
+    except (KeyboardInterrupt, DvkError):
+        return {}
 
 
 def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner: Turn | None,
