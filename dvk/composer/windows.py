@@ -57,6 +57,8 @@ def bounded(low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int],
     shape = tuple(a + size + b for a, size, b in zip(ahead, x.shape, behind, strict=True))
     if shape == x.shape:
         return x
+    if x.base.kind == "pw" and _merged(x):
+        low.kept_whole.add(x.base)
     step = ViewStep("pad", tuple(ahead), x.shape, shape)
     return low.pw("bounded", x.then("pad", step.args, shape), shape=shape, dtype=x.dtype, compute=register_type(x.dtype), steps=(step,),
                   fill=rounded(fill, x.dtype))
@@ -77,8 +79,17 @@ def windows(low: Lowering, x: View, over: Sequence[Window], fill: float) -> View
     return x.then("windows", tuple((w.dim, w.size, w.stride, w.dilation) for w in over), (*after, *(w.size for w in over)))
 
 
-def _operations(prim: Prim) -> int:
-    """What computing one element of a pointwise value costs, down to the values that lie in memory."""
+def _merged(x: View) -> bool:
+    """Bounds stand before a reshape that merges or splits dimensions: of an index that may lie outside, nobody can say where it was."""
+    computed = _computed(x.base)
+    steps = [*x.steps, *(s for p in computed for o in p.operands if isinstance(o, View) for s in o.steps),
+             *(s for p in computed for s in p.attrs.get("steps", ()))]
+    merging = any(s.method == "reshape" and [n for n in s.before if n > 1] != [n for n in s.after if n > 1] for s in steps)
+    return merging and any(p.op == "bounded" for p in computed)
+
+
+def _computed(prim: Prim) -> set[Prim]:
+    """A pointwise value and those it is computed from, down to the values that lie in memory."""
     seen: set[Prim] = set()
     pending = [prim]
     while pending:
@@ -86,6 +97,12 @@ def _operations(prim: Prim) -> int:
         if one not in seen and one.kind == "pw":
             seen.add(one)
             pending.extend(o.base for o in one.operands if isinstance(o, View))
+    return seen
+
+
+def _operations(prim: Prim) -> int:
+    """What computing one element of a pointwise value costs."""
+    seen = _computed(prim)
     return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen)
 
 

@@ -162,7 +162,8 @@ def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
     at = dict(zip(variables, torch.meshgrid(*(torch.arange(v.size) for v in variables), indexing="ij")))
     values = [sum((c * at[v] for v, c in part.terms), torch.tensor(part.const)) for part in (offset, *(part for part, _ in bounds))]
     kept = functools.reduce(torch.logical_and, ((v >= 0) & (v < n) for v, (_, n) in zip(values[1:], bounds)))
-    made = values[0].expand(kept.shape)[kept]
+    offsets, kept = torch.broadcast_tensors(values[0], kept)
+    made = offsets[kept]
     return (int(made.min()), int(made.max())) if made.numel() else (0, 0)
 
 

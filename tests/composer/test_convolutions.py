@@ -194,6 +194,13 @@ def test_what_stands_around_shares_the_kernel_or_stands_apart() -> None:
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
 
 
+def test_a_padded_one_of_a_padded_one_that_multiplied_channels() -> None:
+    def forward(x: torch.Tensor, p: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(F.conv2d(x, p, None, 1, (0, 1), 1, 6), w, None, 2, 1, 1, 24)
+
+    check({"": own(forward, randn(2, 6, 8, 8), randn(24, 1, 1, 1), randn(24, 1, 3, 3))})
+
+
 def test_kernels_that_lie_otherwise_are_not_tuned_as_one() -> None:
     def forward(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
         return F.conv2d(x, w, None, 1, 1, 1, 8), F.conv2d(y, v, None, 1, 1, 1, 8)
