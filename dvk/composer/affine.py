@@ -62,10 +62,17 @@ class Affine:
     def substitute(self, replacement: Mapping[Var, Affine]) -> Affine:
         if not any(var in replacement for var, _ in self.terms):
             return self
-        result = Affine((), self.const)
+        coefs: dict[Var, int] = {}
+        const = self.const
         for var, coef in self.terms:
-            result = result + replacement.get(var, Affine.of(var)).scale(coef)
-        return result
+            piece = replacement.get(var)
+            if piece is None:
+                coefs[var] = coefs.get(var, 0) + coef
+                continue
+            const = const + piece.const * coef
+            for inner, factor in piece.terms:
+                coefs[inner] = coefs.get(inner, 0) + factor * coef
+        return Affine.build(coefs, const)
 
     @property
     def vars(self) -> frozenset[Var]:

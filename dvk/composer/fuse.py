@@ -227,7 +227,7 @@ def _scan_together(first: Group, second: Group) -> bool:
 
 
 def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
-    return tuple(part.substitute(substitution) for part in index)
+    return tuple([part.substitute(substitution) for part in index]) if substitution else index
 
 
 def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]

@@ -9,6 +9,7 @@ What is executed and timed is the pipeline's business; a lesson says which plan 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -58,22 +59,26 @@ def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: fl
     assert subject.captured is not None
     graph, backend = subject.captured, subject.backend
     own = described(graph, Plan(compact.structures(graph, backend)[0]), backend)
-    others = compact.variants(graph, backend, rng, max(3, count))
+
+    @cache
+    def others() -> list[Variant]:
+        return compact.variants(graph, backend, rng, max(3, count))
+
     found = []
     for _ in range(count):
         if rng.random() >= with_skills:
-            found.append(Lesson((), own if rng.random() < OWN_SHARE or not others else rng.choice(others)))
+            found.append(Lesson((), own if rng.random() < OWN_SHARE else rng.choice(others())))
         else:
             found.append(_with_skills(subject, rng, own, others))
     return found
 
 
-def _with_skills(subject: Subject, rng: random.Random, own: Variant, others: list[Variant]) -> Lesson:
+def _with_skills(subject: Subject, rng: random.Random, own: Variant, others: Callable[[], list[Variant]]) -> Lesson:
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     told: list[tuple[Skill, Advice | None]] = []
     if rng.random() >= IDLE_SHARE:
-        advice = advise(subject, rng.choice(others), rng)
+        advice = advise(subject, rng.choice(others()), rng)
         if advice is not None and not advice.unseen:
             told.append((skill(say(advice, rng)), advice))
     while len(told) < MAX_NOTES and (not told or rng.random() < 0.4):

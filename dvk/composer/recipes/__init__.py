@@ -65,14 +65,18 @@ PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv
             "conv_transpose3d", "convolution"}
 
 
-def applicable(graph: Graph, device: str, backend: str) -> list[str]:
-    """Recipes that would change something here, rewrites checked by trying them."""
+def applicable(graph: Graph, device: str, backend: str, *, own: bool = True) -> list[str]:
+    """Recipes that would change something here, rewrites checked by trying them.
+
+    Args:
+        own: look for `OWN_FAMILIES` too.
+    """
     from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 
     operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     found = []
-    owned = () if backend == "cuda" else _owned(graph)
+    owned = _owned(graph) if own and backend != "cuda" else ()
     for recipe in RECIPES.values():
         if device not in recipe.devices:
             continue
