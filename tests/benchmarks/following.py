@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--backend", default="triton", choices=("triton", "cpp"))
     parser.add_argument("--draws", type=int, default=2, help="pairs of notes a task")
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--keep", type=Path, help="a file for every question, answer and right text, one JSON object a line")
     asked = parser.parse_args()
     config = Config()
     dialect = dialects.get("compact")
@@ -126,6 +127,10 @@ def main() -> None:
                     continue
     backbone = open_backbone(asked.policy, config)
     answers = backbone.generate([conversation for _, conversation, _ in cases], Sampling(temperature=0.0, max_tokens=1024))
+    if asked.keep is not None:
+        rows = [{"case": name, "question": conversation.messages, "answer": answer.text, "kernel": right.kernel, "right": sorted(right.texts),
+                 "follows": right.follows(answer.text)} for (name, conversation, right), answer in zip(cases, answers)]  # fmt: skip
+        asked.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
     follows: dict[str, list[float]] = defaultdict(list)
     for (name, _, right), answer in zip(cases, answers):
         hits = {"": right.follows(answer.text), "exact ": answer.text.strip() in right.texts}
