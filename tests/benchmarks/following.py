@@ -128,8 +128,8 @@ def main() -> None:
     backbone = open_backbone(asked.policy, config)
     answers = backbone.generate([conversation for _, conversation, _ in cases], Sampling(temperature=0.0, max_tokens=1024))
     if asked.keep is not None:
-        rows = [{"case": name, "question": conversation.messages, "answer": answer.text, "kernel": right.kernel,
-                 "right": sorted(right.texts), "follows": right.follows(answer.text)} for (name, conversation, right), answer in zip(cases, answers)]  # fmt: skip
+        rows = [{"case": name, "question": asking.messages, "answer": answer.text, "kernel": right.kernel, "right": sorted(right.texts),
+                 "follows": right.follows(answer.text)} for (name, asking, right), answer in zip(cases, answers)]  # fmt: skip
         asked.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
     follows: dict[str, list[float]] = defaultdict(list)
     for (name, _, right), answer in zip(cases, answers):
