@@ -21,7 +21,7 @@ class Collect(Section):
     offset: float = Field(0.5, ge=0, le=1, description="Share of tasks listed from other indices than 0, or high ones stay unseen.")
     executed: int = Field(2000, ge=0, description="Texts executed, over all families; one with a wrong text is left out. 0 admits all.")
     played: int = Field(300, ge=0, description="Tasks whose attempts are executed and timed; 300 with 8 attempts each make 2,400 verdicts.")
-    attempts: int = Field(7, ge=1, description="Texts executed a task, one with a mistake besides.")
+    attempts: int = Field(7, ge=1, description="Texts executed a task, two with a mistake besides.")
 
 
 class Fit(Section):

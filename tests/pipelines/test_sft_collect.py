@@ -62,6 +62,33 @@ def test_played_examples_carry_what_was_measured(collected: tuple[Path, dict[str
     assert any(e.kind == "selection" for e in found)
 
 
+def test_after_attempts_comes_the_fastest_that_was_not_tried(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = collected
+    (episode,) = [json.loads(line) for line in (folder / playing.EPISODES).read_text().splitlines()]
+    turns = {t["completion"].strip(): t for trace in episode["traces"] for t in trace["turns"]}
+    right = {text: t["verdict"]["timing"]["speedup"]["value"] for text, t in turns.items()
+             if t.get("verdict") and t["verdict"].get("timing")}  # fmt: skip
+    found = [e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind.startswith("policy") and len(e.messages) > 2]
+    assert {len(e.messages) for e in found} == {4, 6}
+    for example in found:
+        *tried, answer = [m["content"].strip() for m in example.messages if m["role"] == "assistant"]
+        assert right[answer] == max(speed for text, speed in right.items() if text not in tried) == example.speedup
+        assert example.round_speedups == (*(right.get(text) for text in tried), right[answer])
+        said = [m["content"].splitlines()[0].split()[0] for m in example.messages if m["role"] == "user"][1:]
+        assert [word == "ok" for word in said] == [text in right for text in tried]
+        assert [word == "unread" for word in said] == [turns[text].get("malformed") is not None for text in tried]
+
+
+def test_summaries_learn_what_made_a_conversation_faster(collected: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = collected
+    for example in (e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind == "summary"):
+        speeds = [speed or 0.0 for speed in example.round_speedups]
+        assert example.speedup == max(speeds)
+        assert (example.answer() == "none") == (not example.chosen)
+        if example.chosen:
+            assert max(speeds) > 1.03 * speeds[0] and example.answer().startswith("skill ")
+
+
 def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     before = (folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))

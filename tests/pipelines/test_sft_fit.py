@@ -109,6 +109,20 @@ def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str,
         len(backbone.encode_answer(m["content"])) for m in example.messages if m["role"] == "assistant")
 
 
+@pytest.mark.parametrize("rounds, learned", [
+    ((), [True, True]), ((None, 1.2), [False, True]), ((1.1, 1.2), [False, True]), ((1.3, 1.2), [True, True]), ((0.9, None), [True, True]),
+])  # fmt: skip
+def test_what_was_wrong_or_slower_is_shown_and_not_learned(fitted: tuple[Path, dict[str, Any]], rounds: tuple[float | None, ...],
+                                                           learned: list[bool]) -> None:
+    backbone = trainable(f"nano:{fitted[1]['checkpoint']}", settings())
+    example = examples(1)[0].model_copy(update={"round_speedups": rounds})
+    whole = Rendering(backbone.chat).example(examples(1)[0])
+    masked = Rendering(backbone.chat).example(example)
+    assert [ids for ids, _ in masked] == [ids for ids, _ in whole]
+    answers = [len(backbone.encode_answer(m["content"])) for m in example.messages if m["role"] == "assistant"]
+    assert sum(sum(marks) for _, marks in masked) == sum(count for count, learn in zip(answers, learned, strict=True) if learn)
+
+
 def test_held_out_tasks_are_held_out_whole() -> None:
     assert 120 < sum(is_held_out(f"task{number}", 0.1) for number in range(2000)) < 280
     assert is_held_out("a", 1.0) and not is_held_out("a", 0.0)

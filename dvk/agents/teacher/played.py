@@ -1,17 +1,18 @@
 """What a task's executed attempts teach the three roles: conversations whose every figure was measured.
 
-    policy       the fastest right text; and after a slower or wrong first one, with the judge's real words in between
-    with skills  each right text that a note leads to
+    policy       the fastest right text; after one attempt or two, with the judge's real words in between, the fastest not tried yet
+    with skills  each right text that a note leads to, and what to try after it
     selection    among notes on the task and others: those that made it faster
-    summary      a conversation that became faster → the note behind its last text, or none
+    summary      a conversation that became faster → the note behind its fastest text, or none
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 from dvk.agents import policy
@@ -29,6 +30,12 @@ WORTH = 1.03
 """A note is chosen when its text is so many times faster than the usual one: what a search's interval resolves."""
 NUM_OFFERED = 12
 """Notes that a selection chooses from."""
+NUM_SELECTIONS = 2
+"""Selections a task, each among other notes."""
+NUM_LONGER = 6
+"""Conversations of three attempts a task: as many as of two, of which each attempt begins one."""
+NUM_LEARNT = 3
+"""Summaries a task that learn something; of those that learn nothing there is one."""
 SLIPS: Sequence[tuple[str, str]] = (
     (" + ", " - "), (" * ", " + "), ("tl.maximum", "tl.minimum"), ("tl.sum", "tl.max"), ("tl.exp", "tl.log"), (" < ", " <= "),
     ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("e1", "e0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
@@ -65,8 +72,12 @@ class Taught:
     """The text of the turn before, which the answer is faster than."""
 
 
+Tried = tuple[Attempt, Turn]
+"""An attempt, and how it was judged."""
+
+
 def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
-    """The composer's own text, up to `count` that notes lead to, and one with a slip."""
+    """The composer's own text, up to `count` that notes lead to, and two with a slip: a word taken for another, a line forgotten."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     own = described(captured, Plan(compact.structures(captured, backend)[0]), backend)
@@ -79,8 +90,8 @@ def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
         made = described(captured, plan, backend)
         note = say(advice, rng)
         found.setdefault(made.text, Attempt(made.text, note.do, _family(made.kernels), skill(note)))
-    slip = slipped(own.text, rng)
-    return [*found.values(), *([Attempt(slip, "with a slip", broken=True)] if slip else [])]
+    slips = dict.fromkeys((slipped(own.text, rng), forgotten(rng.choice(list(found)), rng)))
+    return [*found.values(), *(Attempt(slip, "with a slip", broken=True) for slip in slips if slip)]
 
 
 def slipped(text: str, rng: random.Random) -> str | None:
@@ -92,12 +103,21 @@ def slipped(text: str, rng: random.Random) -> str | None:
     return text[:at] + new + text[at + len(old) :]
 
 
+def forgotten(text: str, rng: random.Random) -> str | None:
+    """The text without one of its lines; None where there is none to spare."""
+    lines = text.splitlines(keepends=True)
+    if len(lines) < 4:
+        return None
+    del lines[rng.randrange(1, len(lines) - 1)]
+    return "".join(lines)
+
+
 def turn_of(attempt: Attempt, candidate: Candidate | None, verdict: Verdict | None, malformed: str | None = None) -> Turn:
     """An attempt as it is recorded."""
     return Turn(completion=attempt.text, candidate=candidate, verdict=verdict, malformed=malformed)
 
 
-def teach(subject: Subject, played: Sequence[tuple[Attempt, Turn]], rng: random.Random, dialect: Dialect, settings: Agents) -> list[Taught]:
+def teach(subject: Subject, played: Sequence[Tried], rng: random.Random, dialect: Dialect, settings: Agents) -> list[Taught]:
     """Everything that one task's attempts teach.
 
     Args:
@@ -116,20 +136,30 @@ def teach(subject: Subject, played: Sequence[tuple[Attempt, Turn]], rng: random.
             if len(set(names)) == len(names):
                 found.append(Taught("policy_with_skills", _asked(dialect, subject, given, (), settings, attempt), skills=names,
                                     code=attempt.text, turn=turn, rounds=(speedup(turn),)))
-    for attempt, turn in played:
-        if attempt is not best and speedup(turn) * WORTH < speedup(fastest):
-            asked = _asked(dialect, subject, (), (turn,), settings, best)
-            found.append(Taught("policy", asked, code=best.text, turn=fastest, rounds=(speedup(turn) or None, speedup(fastest)),
-                                improves=attempt.text))
-    found.append(_selection(subject, right, usual, rng, dialect, settings, fastest))
-    first = played[0][1]
-    if best.skill is not None and usual and speedup(fastest) > WORTH * usual:
-        found.append(_summary(subject, (first, fastest), (best.skill,), dialect, settings))
-    elif len(right) > 1 and usual:
-        slower = min(right, key=lambda pair: speedup(pair[1]))[1]
-        if slower is not first:
-            found.append(_summary(subject, (first, slower), (), dialect, settings))
+    found += _again(subject, played, right, rng, dialect, settings)
+    found += [_selection(subject, right, usual, rng, dialect, settings, fastest) for _ in range(NUM_SELECTIONS)]
+    found += _summaries(subject, played, right, usual, rng, dialect, settings) if usual else ()
     return found
+
+
+def _again(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], rng: random.Random, dialect: Dialect,
+           settings: Agents) -> Iterator[Taught]:
+    """After every attempt, after some pairs of them, and after one that a note led to: the fastest right text that was not tried."""
+    pairs = list(permutations(played, 2))
+    openings: list[tuple[Sequence[Tried], tuple[Skill, ...]]] = [((one,), ()) for one in played]
+    openings += [(pair, ()) for pair in rng.sample(pairs, min(NUM_LONGER, len(pairs)))]
+    led = [one for one in right if one[0].skill is not None]
+    openings += [((one,), (one[0].skill,)) for one in rng.sample(led, min(1, len(led))) if one[0].skill is not None]
+    for opening, given in openings:
+        left = [one for one in right if one not in opening]
+        if not left:
+            continue
+        answer, turn = max(left, key=lambda one: speedup(one[1]))
+        before = [speedup(earlier) for _, earlier in opening]
+        yield Taught("policy_with_skills" if given else "policy",
+                     _asked(dialect, subject, given, [earlier for _, earlier in opening], settings, answer),
+                     skills=tuple(s.name for s in given), code=answer.text, turn=turn, rounds=(*(s or None for s in before), speedup(turn)),
+                     improves=opening[-1][0].text if speedup(turn) > WORTH * max(before) else "")  # fmt: skip
 
 
 def _asked(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequence[Turn], settings: Agents,
@@ -138,7 +168,7 @@ def _asked(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: S
     return (*opening.messages, {"role": "assistant", "content": dialect.write_policy(answer.text)})
 
 
-def _selection(subject: Subject, right: Sequence[tuple[Attempt, Turn]], usual: float, rng: random.Random, dialect: Dialect,
+def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
                settings: Agents, fastest: Turn) -> Taught:
     ours = {a.skill.name: (a.skill, speedup(t)) for a, t in right if a.skill is not None}
     offered = {name: held for name, (held, _) in ours.items()}
@@ -154,12 +184,34 @@ def _selection(subject: Subject, right: Sequence[tuple[Attempt, Turn]], usual: f
                   turn=fastest)
 
 
+def _summaries(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
+               settings: Agents) -> Iterator[Taught]:
+    """Conversations that begin as usual: those that a note made faster, and one in which nothing was learned."""
+    first = played[0]
+    faster = [(one, one[0].skill) for one in right if one[0].skill is not None and speedup(one[1]) > WORTH * usual]
+    for best, learnt in sorted(faster, key=lambda pair: -speedup(pair[0][1]))[:NUM_LEARNT]:
+        yield _summary(subject, _beside(first, best, played, rng), (learnt,), dialect, settings)
+    slower = min(right, key=lambda one: speedup(one[1]))
+    if slower is not first:
+        idle = [one for one in played if speedup(one[1]) <= WORTH * usual]
+        yield _summary(subject, _beside(first, slower, idle, rng), (), dialect, settings)
+
+
+def _beside(first: Tried, other: Tried, played: Sequence[Tried], rng: random.Random) -> tuple[Turn, ...]:
+    """A conversation of both, and now and then a third attempt, slower than the faster of them."""
+    top = max(speedup(first[1]), speedup(other[1]))
+    third = [one for one in played if one not in (first, other) and speedup(one[1]) < top]
+    more = [other, *([rng.choice(third)] if third and rng.random() < 0.6 else [])]
+    rng.shuffle(more)
+    return first[1], *(turn for _, turn in more)
+
+
 def _summary(subject: Subject, turns: tuple[Turn, ...], learned: tuple[Skill, ...], dialect: Dialect, settings: Agents) -> Taught:
     asked = dialect.summary(subject, Trace(role="policy", turns=turns), (), settings)
     answer = dialect.write_summary(learned, "")
     messages = (*asked.messages, {"role": "assistant", "content": answer})
     rounds = tuple(speedup(t) or None for t in turns)
-    return Taught("summary", messages, asked.tools, chosen=tuple(s.name for s in learned), turn=turns[-1], rounds=rounds)
+    return Taught("summary", messages, asked.tools, chosen=tuple(s.name for s in learned), turn=max(turns, key=speedup), rounds=rounds)
 
 
 def _family(kernels: Any) -> str:

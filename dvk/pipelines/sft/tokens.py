@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -116,6 +117,16 @@ def _made(folder: Path, wanted: dict[str, Any]) -> bool:
     return {key: info.get(key) for key in wanted} == wanted
 
 
+def worth_learning(example: Example) -> Iterator[bool]:
+    """Of each of the assistant's messages: nothing after it is faster, and it was not wrong; all where their speedups are not known."""
+    rounds = example.round_speedups
+    if len(rounds) != sum(message["role"] == "assistant" for message in example.messages):
+        return repeat(True)
+    last = len(rounds) - 1
+    return iter([place == last or (own is not None and own >= max(later or 0.0 for later in rounds[place + 1 :]))
+                 for place, own in enumerate(rounds)])  # fmt: skip
+
+
 def is_held_out(task: str, share: float) -> bool:
     """Tasks are held out whole, by a hash of their id, so that no run trains on what another measures."""
     digest = hashlib.sha256(f"held out {task}".encode()).digest()
@@ -155,21 +166,24 @@ class Rendering:
         """One row a conversation; several where an answer is shown differently to later turns than it was given.
 
         Chat templates may cut what they show of earlier answers (thinking), so a later turn is only joined to
-        the row when its prompt really begins with what the row already holds.
+        the row when its prompt really begins with what the row already holds. An answer that was wrong, or slower than a later
+        one, is shown and not learned.
         """
         found: list[Tokens] = []
+        learned = worth_learning(example)
         for position, message in enumerate(example.messages):
             if message["role"] != "assistant":
                 continue
             prompt = list(self.speaker.encode(Conversation(messages=example.messages[:position], tools=example.tools)))
             answer = self.answer(example, position, prompt)
+            marks = [next(learned)] * len(answer)
             if found and prompt[: len(found[-1][0])] == found[-1][0]:
                 ids, targets = found[-1]
                 more = prompt[len(ids) :]
-                found[-1] = (ids + more + answer, targets + [False] * len(more) + [True] * len(answer))
+                found[-1] = (ids + more + answer, targets + [False] * len(more) + marks)
             else:
-                found.append((prompt + answer, [False] * len(prompt) + [True] * len(answer)))
-        return found
+                found.append((prompt + answer, [False] * len(prompt) + marks))
+        return [row for row in found if any(row[1])]
 
     def answer(self, example: Example, position: int, prompt: list[int]) -> list[int]:
         """The tokens of one answer. Tool calls are written by the model's own template, which alone knows their form."""
