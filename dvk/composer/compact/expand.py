@@ -22,6 +22,7 @@ from dvk.composer.compact.named import CALL, Form, defined, read
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.compact.symbolic import Names, symbolic
+from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
 from dvk.composer.lowering import is_view
 from dvk.records import Backend, Node
@@ -73,12 +74,12 @@ def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu")
     if len(text) > MAX_TEXT:
         raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
     names = Names(captured.graph)
-    return _Expansion({n.name: n for n in symbolic(captured.graph, names).nodes}, backend, device).of(text)
+    return _Expansion({n.name: n for n in symbolic(captured.graph, names).nodes}, names.values, backend, device).of(text)
 
 
 class _Expansion:
-    def __init__(self, nodes: Mapping[str, Node], backend: Backend, device: str):
-        self.nodes, self.backend, self.device = nodes, backend, device
+    def __init__(self, nodes: Mapping[str, Node], sizes: Mapping[str, int], backend: Backend, device: str):
+        self.nodes, self.sizes, self.backend, self.device = nodes, sizes, backend, device
         self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
         """Tensor → dtype."""
         self.as_listed: set[str] = set()
@@ -157,6 +158,8 @@ class _Expansion:
             raise Unreadable(f"kernel {name} holds three quotes in a row")
         if self.backend == "cpp" and text.count("{") != text.count("}"):
             raise Unreadable(f"the braces of kernel {name} do not match")
+        if self.backend == "triton" and (why := too_wide(name, found[2], body, self.sizes)) is not None:
+            raise Unreadable(why)
         kernel = _Kernel(name, found[2] or "", body)
         local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
         kernel.tensors = [w for w in dict.fromkeys(_TENSOR.findall(text)) if w not in local]
