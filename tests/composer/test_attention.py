@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer import applicable
+from dvk.composer import Plan, applicable, compose
 from dvk.composer.compact import structures
 from dvk.composer.recipes import UNSPOKEN
+from dvk.records import Task
+from tests.cli import warm
 from tests.composer.programs import Program, capture, compiled, differences, drop_in
 
 SDPA = "aten.scaled_dot_product_attention.default"
@@ -83,11 +87,13 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "filled, then scaled": (lambda q, k, v, m: weighed((q @ k.mT).masked_fill(m == 0, -INF) / 3, v),
                             (*heads(2, 3), (~some(9, 12)).float())),
     "filled in place": (lambda q, k, v, m: weighed(scores(q, k).masked_fill_(~m, -INF), v), (*heads(4), ~some(4, 9, 12))),
-    "keys that are padding": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m[:, None, None, :], -INF), v), (*heads(2, 3), some(2, 12))),
+    "keys that are padding": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m[:, None, None, :], -INF), v),
+                              (*heads(2, 3), some(2, 12))),
     "rows that are padding": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m[:, :, None], -INF), v), (*heads(2), some(2, 9))),
     "where": (lambda q, k, v, m: weighed(torch.where(m, scores(q, k), -INF), v), (*heads(2, 3), ~some(9, 12))),
     "where the other way": (lambda q, k, v, m: weighed(torch.where(m, -INF, scores(q, k)), v), (*heads(2, 3), some(9, 12))),
-    "where a tensor of one": (lambda q, k, v, m: weighed(torch.where(m, scores(q, k), torch.tensor(-1e9)), v), (*heads(2, 3), ~some(9, 12))),
+    "where a tensor of one": (lambda q, k, v, m: weighed(torch.where(m, scores(q, k), torch.tensor(-1e9)), v),
+                              (*heads(2, 3), ~some(9, 12))),
     "filled with -1e9": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m, -1e9), v), (*heads(2, 3), some(2, 1, 9, 12))),
     "filled with the least half": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m, torch.finfo(q.dtype).min), v),
                                    (*(t.half() for t in heads(2, 3)), some(2, 1, 9, 12))),
@@ -95,7 +101,8 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "causal by order": (lambda q, k, v: weighed(torch.where(torch.arange(9)[:, None] >= torch.arange(9), scores(q, k), -INF), v),
                         heads(2, 3, columns=9)),
     "causal with -1e9": (lambda q, k, v: weighed(scores(q, k).masked_fill(earlier(9, 12), -1e9), v), heads(2, 3)),
-    "causal and biased": (lambda q, k, v, b: weighed((scores(q, k) + b).masked_fill(earlier(9, 12), -INF), v), (*heads(2, 3), randn(3, 9, 12))),
+    "causal and biased": (lambda q, k, v, b: weighed((scores(q, k) + b).masked_fill(earlier(9, 12), -INF), v),
+                          (*heads(2, 3), randn(3, 9, 12))),
     "a view of scores between": (windows, (*heads(6), randn(3, 9, 12))),
 }  # fmt: skip
 
@@ -144,7 +151,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "a positive fill": (lambda q, k, v, m: weighed(scores(q, k).masked_fill(m, 1e9), v), (*heads(2, 3), some(9, 12))),
     "a finite fill among masks": (lambda q, k, v, m, n: weighed(scores(q, k).masked_fill(m, -1e9) + n, v),
                                   (*heads(2, 3), some(9, 12), randn(9, 12))),
-    "a mask of another type": (lambda q, k, v, m: (scores(q, k) + m).softmax(-1).half() @ v, (*(t.half() for t in heads(2, 3)), randn(9, 12))),
+    "a mask of another type": (lambda q, k, v, m: (scores(q, k) + m).softmax(-1).half() @ v,
+                               (*(t.half() for t in heads(2, 3)), randn(9, 12))),
     "narrower weights": (lambda q, k, v: scores(q, k).softmax(-1).half() @ v.half(), heads(2, 3)),
     "active dropout": (lambda q, k, v: F.dropout(scores(q, k).softmax(-1), 0.5, True) @ v, heads(2, 3)),
     "something between": (lambda q, k, v: weighed(scores(q, k).tanh(), v), heads(2, 3)),
@@ -152,6 +160,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "more than batch and heads": (lambda q, k, v: weighed(scores(q, k), v), heads(2, 2, 3)),
     "rows and columns exchanged": (lambda q, k, v: scores(q, k).softmax(-1).mT @ v, (*heads(2, 3)[:2], randn(2, 3, 9, 8))),
     "a mask that widens": (lambda q, k, v, m: weighed(scores(q, k) + m, v), (*heads(), randn(2, 3, 9, 12))),
+    "values of more batches": (lambda q, k, v: weighed(scores(q, k), v), (*heads()[:2], randn(2, 3, 12, 8))),
+    "a product that broadcasts": (lambda q, k, v: torch.einsum("bid,bjd->bij", q, k).softmax(-1) @ v, (randn(2, 9, 1), *heads(2)[1:])),
     "no attention": (lambda q, k, v: (q @ k.mT) @ v, heads(2, 3)),
     "a library call": (F.scaled_dot_product_attention, heads(2, 3)),
     "memory order seen": (lambda q, k, v: weighed(scores(q, k), v).as_strided((3, 3), (1, 5)), heads(2, 3)),
@@ -233,6 +243,10 @@ class Model(nn.Module):
         q, k, v = (t.view(2, 12, 4, 8).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
         s = (q @ k.transpose(-2, -1) * 8 ** -0.5).masked_fill(self.mask == 0, float("-inf"))
         return self.out((s.softmax(-1) @ v).transpose(1, 2).contiguous().view(2, 12, 32)) + x
+
+
+def get_inputs():
+    return [torch.randn(2, 12, 32)]
 '''
 
 
@@ -251,6 +265,23 @@ def test_a_drop_in_has_the_call_and_no_copy_of_its_result() -> None:
             module.mask.fill_(1)
         assert differences(new(x), model(x), scale=3) == []
     assert new(x).requires_grad
+    captured = capture(model, x)
+    for backend in ("triton", "cuda"):
+        task = Task(id="test", name="test", source=SOURCE, entry="Model", kind="module", device="cuda")
+        text = compose(task, captured, Plan(applicable(captured.graph, "cuda", backend)), backend).source
+        assert "scaled_dot_product_attention(" in text and compile(text, "best.py", "exec")
+
+
+@pytest.mark.slow
+def test_the_search_proposes_it_and_the_judge_finds_it_right(tmp_path: Path) -> None:
+    (tmp_path / "attention.py").write_text(SOURCE)
+    settings = ("judge.search_s=0.05", "judge.claim_s=0.1", "judge.claim_pairs=20", "judge.num_seeds=1")
+    warm.dvk("optimize", "attention.py", "--out", "run", "--budget-s", "12", *(w for one in settings for w in ("--set", one)), cwd=tmp_path,
+             exits=None)
+    turns = [json.loads(line) for line in (tmp_path / "run" / "turns.jsonl").read_text().splitlines()]
+    (found, *_) = (t for t in turns if t["candidate"]["title"] == "with attention")
+    assert found["verdict"]["status"] == "ok", found["verdict"]
+    assert "attention_by_library_call" in found["candidate"]["skills"]
 
 
 def test_texts_that_a_model_learns_have_none_of_it() -> None:

@@ -219,6 +219,10 @@ def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
         return False
     if len(found.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in found.masks):
         return False
+    (rows, width), (columns, same), (summed, last) = ((_shape(n)[o.order[-2]], _shape(n)[o.order[-1]]) for n, o in
+                                                      zip(operands, (found.queries, found.keys, found.values), strict=True))
+    if width != same or columns != summed or math.prod(_shape(found.last)) != math.prod(found.lead) * rows * last:
+        return False  # one of them broadcasts over more than batch and heads
     lead = found.lead if found.mask_lead is None else found.mask_lead
     return len(lead) <= LEADS and math.prod(lead) == math.prod(found.score_lead) == math.prod(found.lead)
 
