@@ -47,6 +47,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
     Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
     Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
+    Recipe("own_transposed", "a transposed convolution, padding in half strides, stride or dilation, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -109,7 +110,7 @@ def applicable(graph: Graph, device: str, backend: str, *, own: bool = True) -> 
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, convolutions, scans  # noqa: F401 - registers the rules, products' and windows' too
+    from dvk.composer import arg_reductions, scans, transposed  # noqa: F401 - registers the rules, those that they build upon too
 
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
