@@ -103,6 +103,9 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "causal with -1e9": (lambda q, k, v: weighed(scores(q, k).masked_fill(earlier(9, 12), -1e9), v), heads(2, 3)),
     "causal and biased": (lambda q, k, v, b: weighed((scores(q, k) + b).masked_fill(earlier(9, 12), -INF), v),
                           (*heads(2, 3), randn(3, 9, 12))),
+    "heads in groups": (lambda q, k, v: weighed(scores(q, k.unsqueeze(2)), v.unsqueeze(2)), (randn(2, 2, 3, 9, 8), *heads(2, 2)[1:])),
+    "heads in groups, masked": (lambda q, k, v, m, n: weighed((scores(q, k) + n).masked_fill(m, -INF), v),
+                                (*heads(2, 2, 3), some(2, 1, 1, 9, 12), randn(2, 3, 9, 12))),
     "a view of scores between": (windows, (*heads(6), randn(3, 9, 12))),
 }  # fmt: skip
 
@@ -157,7 +160,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "active dropout": (lambda q, k, v: F.dropout(scores(q, k).softmax(-1), 0.5, True) @ v, heads(2, 3)),
     "something between": (lambda q, k, v: weighed(scores(q, k).tanh(), v), heads(2, 3)),
     "weights changed": (lambda q, k, v: scores(q, k).softmax(-1).square() @ v, heads(2, 3)),
-    "more than batch and heads": (lambda q, k, v: weighed(scores(q, k), v), heads(2, 2, 3)),
+    "a mask of some of many heads": (lambda q, k, v, m: weighed(scores(q, k) + m, v), (*heads(2, 2, 3), randn(2, 1, 9, 12))),
     "rows and columns exchanged": (lambda q, k, v: scores(q, k).softmax(-1).mT @ v, (*heads(2, 3)[:2], randn(2, 3, 9, 8))),
     "a mask that widens": (lambda q, k, v, m: weighed(scores(q, k) + m, v), (*heads(), randn(2, 3, 9, 12))),
     "values of more batches": (lambda q, k, v: weighed(scores(q, k), v), (*heads()[:2], randn(2, 3, 12, 8))),

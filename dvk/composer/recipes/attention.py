@@ -24,7 +24,7 @@ from dvk.records import Graph, Node
 
 RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
 LEADS = 2
-"""Dimensions before the last two that fused kernels take: batch and heads."""
+"""Dimensions before the last two that fused kernels take: batch and heads. Of more, all but the first are heads."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class Match:
     """In the order in which they are applied."""
     inner: list[Node] = field(default_factory=list)
     """What is replaced beside the last product."""
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """All dimensions of the scores before the last two, where they are masked."""
+        return self.lead if self.mask_lead is None else self.mask_lead
 
 
 def rewrite(graph: Graph) -> Graph | None:
@@ -223,8 +228,12 @@ def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
                                                       zip(operands, (found.queries, found.keys, found.values), strict=True))
     if width != same or columns != summed or math.prod(_shape(found.last)) != math.prod(found.lead) * rows * last:
         return False  # one of them broadcasts over more than batch and heads
-    lead = found.lead if found.mask_lead is None else found.mask_lead
-    return len(lead) <= LEADS and math.prod(lead) == math.prod(found.score_lead) == math.prod(found.lead)
+    if not math.prod(found.heads) == math.prod(found.score_lead) == math.prod(found.lead):
+        return False
+    ones = (1,) * len(found.heads)
+    masks = [_shape(nodes[m.name])[:-2] for m in found.masks]
+    merged = [(*ones[len(mask):], *mask)[1:] for mask in masks]
+    return len(found.heads) <= LEADS or all(mask in (found.heads[1:], ones[1:]) for mask in merged)
 
 
 def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
@@ -259,12 +268,12 @@ def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
 def _written(graph: Graph, found: Match, nodes: Mapping[str, Node]) -> list[Node]:
     """The call and what makes its operands, in place of the last product."""
     new = Nodes(found.last)
-    lead = found.lead if found.mask_lead is None else found.mask_lead
-    four = (*(1 for _ in range(LEADS - len(lead))), *lead)
+    batch, *heads = (*(1 for _ in range(LEADS - len(found.heads))), *found.heads)
+    four = (batch, math.prod(heads))
     q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
                ((found.queries, found.score_lead), (found.keys, found.score_lead), (found.values, found.lead)))
     rows, columns, width = _shape(q)[-2], _shape(k)[-2], _shape(v)[-1]
-    q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns))
+    q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns), len(found.heads) + 2)
     # Fused kernels keep what belongs to a token together.
     strides = (rows * four[1] * width, width, four[1] * width, 1)
     call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,

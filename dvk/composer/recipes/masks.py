@@ -79,13 +79,15 @@ class Nodes:
         return self.made[-1]
 
 
-def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tuple[int, ...]) -> tuple[Node, Node | None, Node | bool]:
+def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tuple[int, ...],
+           rank: int) -> tuple[Node, Node | None, Node | bool]:
     """Queries, mask and the statement whether it is causal, as the library takes them.
 
     Args:
         new: receives the operators that make them.
         q: [*scores[:2], scores[2], width].
         scores: their shape: batch, heads, rows, columns.
+        rank: how many dimensions they have where they are masked; those between the first and the last two are heads here.
     """
     if not masks:
         return q, None, False
@@ -94,11 +96,11 @@ def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tup
     causal: Node | bool = False
     held = _held(graph, [m.name for m in masks])
     if held is None:
-        bias, empty = _bias(new, steps, scores[-1])
+        bias, empty = _bias(new, steps, scores[-1], rank)
     else:
         sources, operators = held
         once = Nodes(new.place.model_copy(update={"name": f"{new.place.name}_h"}))
-        bias, empty = _bias(once, steps, scores[-1])
+        bias, empty = _bias(once, steps, scores[-1], rank)
         made = "".join(f"({n.name} := {spelled(n, str)}), " for n in (*operators, *once.made))
 
         names = ", ".join(n.name for n in sources)
@@ -120,13 +122,13 @@ def _is_finite(mask: Mask) -> bool:
     return mask.fill is not None and not math.isinf(mask.fill)
 
 
-def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int) -> tuple[Node, Node]:
+def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: int) -> tuple[Node, Node]:
     """The additive mask [B, H, R, columns], sizes 1 where it broadcasts, and the rows [B, H, R, 1] that mask everything."""
     bias: Node | None = None
     for mask, node in masks:
-        shape = tuple(node.shape or ())
-        if len(shape) < 4:
-            shape = (*(1 for _ in range(4 - len(shape))), *shape)
+        batch, *heads, rows, width = (*(1 for _ in range(max(rank, 4) - len(node.shape or ()))), *(node.shape or ()))
+        shape: tuple[int, ...] = (batch, math.prod(heads), rows, width)
+        if shape != node.shape:
             node = new.add("reshape.default", (node, list(shape)), shape, dtype=node.dtype)
         if bias is not None:
             shape = broadcast_shapes(tuple(bias.shape or ()), shape)
