@@ -66,7 +66,10 @@ class DirectForm:
 
 
 def direct_form(kernel: Kernel) -> DirectForm | None:
-    """The form; None for a kernel that is no convolution, or whose output's fastest dimension is not one that windows walk."""
+    """The form; None for a kernel that is no convolution, or whose output's fastest dimension is not one that windows walk.
+
+    Of a transposed convolution that is the fastest one of x.
+    """
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
     steps = reduces[0].prim.attrs.get("contracted") if len(reduces) == 1 and reduces[0].prim is not None else None
     live = [v for v in kernel.rows if v.size > 1]
@@ -74,14 +77,18 @@ def direct_form(kernel: Kernel) -> DirectForm | None:
         return None
     times = needed(kernel, [a.id for a in reduces[0].args])[-1]  # type: ignore[union-attr]
     x, weight = (kernel.instrs[a.id] for a in times.args)  # type: ignore[union-attr]
-    if live[-1] not in x.vars:
-        x, weight = weight, x
-    if live[-1] not in x.vars or live[-1] in weight.vars:
+    if reduces[0].prim.attrs.get("phased"):  # type: ignore[union-attr]
+        # The fastest variables may be phases, which only the weight knows.
+        fastest = next((v for v in reversed(live) if v in x.vars and v not in weight.vars), None)
+    else:
+        fastest = live[-1]
+        x, weight = (x, weight) if fastest in x.vars else (weight, x)
+    if fastest is None or fastest not in x.vars or fastest in weight.vars:
         return None
     parts = [part for instr in needed(kernel, [x.id]) for part in (instr.offset, *(p for p, _ in instr.bounds))]
     walked = [v for v in live if v in x.vars and v not in weight.vars]
     walks = {v: found for v in walked if (found := _walk(v, kernel.reduced, steps, parts)) is not None}
-    lane = walks.pop(live[-1], Walk(live[-1], None, 1, 0))
+    lane = walks.pop(fastest, Walk(fastest, None, 1, 0))
     band = next((walks[v] for v in reversed(walked) if v in walks and walks[v].place is not lane.place), None)
     if any(part.coef(lane.var) < 0 for part in parts):
         return None

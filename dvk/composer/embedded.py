@@ -140,8 +140,8 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     return ctypes.CDLL(path)
 
 
-def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., torch.Tensor]) -> torch.Tensor:
-    """A tensor computed from weights, made again whenever one of them is written or replaced.
+def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
+    """What is computed from weights, a tensor mostly, made again whenever one of them is written or replaced.
 
     Writes through `.data` or under inference mode leave no trace and are not noticed.
     """
@@ -176,7 +176,9 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
         return copies(run(*copies(inputs)))
     module = run.__self__
-    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in module.state_dict(keep_vars=True).values())
+    # Buffers that no state_dict holds are among the weights that programs read.
+    weights = (*module.state_dict(keep_vars=True).values(), *module.__dict__.get("_dvk_weights", ()))
+    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in weights)
     graphs = module.__dict__.setdefault("_dvk_graphs", {})
     held = graphs.get(run.__name__)
     if held is None or held[0] != addresses:

@@ -271,29 +271,39 @@ class HostWriter:
             key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
             return f"dvk_derived(self, {key}, ({sources}), _dvk_make{key})"
-        args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
-        packet, _, overload = node.op.removeprefix("aten.").partition(".")
-        if packet == "linear":
-            function = "torch.nn.functional.linear"
-        elif packet == "scaled_dot_product_attention":
-            function = "torch.nn.functional.scaled_dot_product_attention"
-        elif packet == "contiguous":
-            return f"{args[0]}.contiguous({', '.join(args[1:])})"
-        else:
-            positional = packet in IN_TORCH and overload in ("default", "input", "padding")
-            function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
-        return f"{function}({', '.join(args)})"
+        return spelled(node, self.value)
 
     def _literal(self, value: Any) -> str:
-        if isinstance(value, dict):
-            (key, inner), = value.items()
-            if key == "ref":
-                return self.value(inner)
-            return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
-                    "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
-        if isinstance(value, (list, tuple)):
-            return f"[{', '.join(self._literal(v) for v in value)}]"
-        return repr(value)
+        return literal(value, self.value)
+
+
+def spelled(node: Node, name: Callable[[str], str]) -> str:
+    """The text of a call of an ATen operator; `name` says what a value is called."""
+    args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
+    packet, _, overload = node.op.removeprefix("aten.").partition(".")
+    if packet == "linear":
+        function = "torch.nn.functional.linear"
+    elif packet == "scaled_dot_product_attention":
+        function = "torch.nn.functional.scaled_dot_product_attention"
+    elif packet == "contiguous":
+        return f"{args[0]}.contiguous({', '.join(args[1:])})"
+    else:
+        positional = packet in IN_TORCH and overload in ("default", "input", "padding")
+        function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
+    return f"{function}({', '.join(args)})"
+
+
+def literal(value: Any, name: Callable[[str], str]) -> str:
+    """The text of an encoded operand; `name` says what a value is called."""
+    if isinstance(value, dict):
+        (key, inner), = value.items()
+        if key == "ref":
+            return name(inner)
+        return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
+                "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(literal(v, name) for v in value)}]"
+    return repr(value)
 
 
 def parameter(name: str) -> str:

@@ -1,9 +1,9 @@
 """From ATen operators to primitives: dispatch, operands and views.
 
-`lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists
-(`pointwise.py`, `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well
-by itself (`windows.py`, `arg_reductions.py`, `scans.py`, `products.py`, `convolutions.py`) leaves it only under a recipe of its own.
+`lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
+`activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call where none does, so every graph lowers. A rule
+may decline (return None) for arguments it does not cover. What torch makes well by itself (`windows.py`, `arg_reductions.py`,
+`scans.py`, `products.py`, `convolutions.py`, `transposed.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Lowering:
     def _part(self, view: View) -> View:
         """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
         if view not in self._pieces:
-            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in ("own", "tf32", "window", *SUMMED)}
+            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in MARKS}
             assert isinstance(whole, View)
             operands: list[Operand] = []
             for operand in whole.base.operands:
@@ -221,6 +221,8 @@ PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
 SUMMED = {"product", "contracted"}
 """Attributes of a sum of products that stays in their kernel."""
+MARKS = {"own", "tf32", "window", "phased", *SUMMED}
+"""Attributes that a part of such a sum has like the whole."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 
@@ -280,7 +282,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     No piece is computed of what the nodes in `whole` compute.
     """
     # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, convolutions, pointwise, powers, reductions, scans, views  # noqa: F401
+    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, transposed, views  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)

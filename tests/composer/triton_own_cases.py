@@ -1,4 +1,5 @@
-"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products, convolutions."""
+"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products,
+convolutions there and back."""
 
 from __future__ import annotations
 
@@ -116,6 +117,27 @@ OWN_CASES: dict[str, Case] = {
     "channels_last_convolution": Case(
         lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 8), lambda: [rand(2, 8, 5, 6).to(memory_format=torch.channels_last), rand(8, 1, 3, 3)],
         4e-6,
+    ),
+    "transposed": Case(
+        lambda x, w, b: F.relu(F.conv_transpose2d(x, w, b, 2, 1)),
+        lambda: [rand(2, 5, 4, 5), rand(5, 3, 4, 4), rand(3)],
+        4e-6,
+        kinds("product"),
+    ),
+    "transposed_without_overlap": Case(
+        lambda x, w, b: F.silu(F.conv_transpose2d(x, w, b, 2)),
+        lambda: [rand(1, 9, 5, 6), rand(9, 4, 2, 2), rand(4)],
+        4e-6,
+        kinds("product"),
+    ),
+    "transposed_cut_off": Case(
+        lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), lambda: [rand(1, 3, 4, 5, dtype=HALF), rand(3, 4, 3, 3, dtype=HALF)], 2e-3
+    ),
+    "transposed_depthwise": Case(
+        lambda x, w: torch.tanh(F.conv_transpose1d(x, w, None, 4, 2, 0, 6)), lambda: [rand(2, 6, 9), rand(6, 1, 8)], 4e-6, kinds("window")
+    ),
+    "transposed_dilated": Case(
+        lambda x, w: F.conv_transpose1d(x, w, None, 1, 2, 0, 1, 3), lambda: [rand(2, 4, 9), rand(4, 3, 3)], 4e-6
     ),
     "added": Case(lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), lambda: [rand(24), rand(33, 20), rand(20, 24)], 4e-6),
 }

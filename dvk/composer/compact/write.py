@@ -73,7 +73,7 @@ def _forget(key: int) -> None:
 
 def fused(captured: Captured, names: tuple[str, ...], backend: Backend) -> Composition:
     """The kernels of a graph under some recipes, with symbolic sizes; of families that the dialect knows."""
-    names = tuple(n for n in names if n not in recipes.OWN_FAMILIES)
+    names = tuple(n for n in names if n not in recipes.UNSPOKEN)
     whole = subject(captured)
     key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
     if key not in _fused:

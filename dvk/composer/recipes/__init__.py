@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
-from dvk.composer.recipes import batch_norm, collapse, dead, layout
+from dvk.composer.recipes import attention, batch_norm, collapse, dead, layout, packing
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -35,6 +35,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
     Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
     Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
+    Recipe("pack_linears", "linears of one input, with weights of one type", packing.rewrite),
+    Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; nobody else reads scores or weights", attention.rewrite),
     Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
     Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
     Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
@@ -46,6 +48,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
     Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
     Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
+    Recipe("own_transposed", "a transposed convolution, padding in half strides, stride or dilation, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -56,6 +59,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
+UNSPOKEN = (*OWN_FAMILIES, "attention", "pack_linears")
+"""Recipes that the compact dialect has no words for."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
             "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
             "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
@@ -106,7 +111,7 @@ def applicable(graph: Graph, device: str, backend: str, *, own: bool = True) -> 
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, convolutions, scans  # noqa: F401 - registers the rules, products' and windows' too
+    from dvk.composer import arg_reductions, scans, transposed  # noqa: F401 - registers the rules, those that they build upon too
 
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}

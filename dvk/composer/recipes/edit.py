@@ -39,6 +39,11 @@ def is_random(node: Node) -> bool:
     return not (name.endswith("dropout") and len(node.args) > 2 and not node.args[2])
 
 
+def sees_layout(graph: Graph) -> bool:
+    """Some operator sees the order of memory: with another layout it would give other values."""
+    return any(packet(node) == "as_strided" or is_random(node) for node in graph.nodes)
+
+
 def is_output(readers: Iterable[Node]) -> bool:
     """One of the readers is the return statement."""
     return any(r.op == "return" for r in readers)
@@ -75,6 +80,23 @@ def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str,
         for new in replacement.get(node.name, [node]):
             nodes.append(new.model_copy(update={"args": tuple(rename(list(new.args), renamed)), "kwargs": rename(new.kwargs, renamed)}))
     return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
+
+
+def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
+    """Give what is returned the strides it had, wherever the new layout may have reached it."""
+    before = {n.name: n for n in original.nodes}
+    for node in graph.nodes:
+        if moved.intersection(reads(node)):
+            moved.add(node.name)
+    made: dict[str, Node] = {}
+
+    def lay(name: str) -> None:
+        if name in moved and before[name].shape is not None:
+            made[name] = before[name].model_copy(update={"name": f"{name}_o", "op": "restrided", "args": ({"ref": name},), "kwargs": {}})
+
+    walk_refs(graph.outputs, lay)
+    return graph.model_copy(update={"nodes": (*graph.nodes, *made.values()),
+                                    "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()})})
 
 
 def packet(node: Node) -> str:

@@ -6,8 +6,8 @@ again whenever they are written. What the module returns keeps the layout PyTorc
 
 from __future__ import annotations
 
-from dvk.composer.lowering import RULES, VIEWS, pinned, walk_refs
-from dvk.composer.recipes.edit import is_output, is_random, packet, reads, rebuilt, ref, rename, users
+from dvk.composer.lowering import RULES, VIEWS, pinned
+from dvk.composer.recipes.edit import is_output, outputs_as_before, packet, rebuilt, ref, sees_layout, users
 from dvk.records import Graph, Node
 
 
@@ -15,8 +15,7 @@ def rewrite(graph: Graph) -> Graph | None:
     """The re-laid graph, or None where there is no 2-D convolution to re-lay."""
     readers = users(graph)
     kept = pinned(graph)
-    # Both see memory order: another layout would give other values.
-    if any(packet(node) == "as_strided" or is_random(node) for node in graph.nodes):
+    if sees_layout(graph):
         return None
     laid: dict[str, tuple[int, ...]] = {}
     nodes = {n.name: n for n in graph.nodes}
@@ -46,24 +45,7 @@ def rewrite(graph: Graph) -> Graph | None:
         elif _elementwise(node, laid, nodes) and not is_output(readers[node.name]) and node.name not in kept:
             laid[node.name] = _channels_last(node.shape or ())
             replacement[node.name] = [node.model_copy(update={"strides": laid[node.name]})]
-    return _outputs_as_before(rebuilt(graph, replacement, {}), graph, set(laid)) if replacement else None
-
-
-def _outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
-    """Give what is returned the strides it had, wherever the new layout may have reached it."""
-    before = {n.name: n for n in original.nodes}
-    for node in graph.nodes:
-        if moved.intersection(reads(node)):
-            moved.add(node.name)
-    made: dict[str, Node] = {}
-
-    def lay(name: str) -> None:
-        if name in moved and before[name].shape is not None:
-            made[name] = before[name].model_copy(update={"name": f"{name}_o", "op": "restrided", "args": ({"ref": name},), "kwargs": {}})
-
-    walk_refs(graph.outputs, lay)
-    return graph.model_copy(update={"nodes": (*graph.nodes, *made.values()),
-                                    "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()})})
+    return outputs_as_before(rebuilt(graph, replacement, {}), graph, set(laid)) if replacement else None
 
 
 def _elementwise(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:

@@ -1,0 +1,334 @@
+"""Attention written by hand becomes one library call that never stores the scores.
+
+softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
+results differ in rounding alone where inputs are finite. (A score that is infinite or NaN under a mask is replaced by the mask in
+eager code, and added to it by the library.) In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
+about the error of float32 products; in half types they keep scores in float32, where eager code rounds them. The judge's tolerance
+decides, and measurement does whether it pays.
+
+It applies where nobody else reads the scores or the weights, dropout is inactive, the number c is positive and every type along the
+way is that of q, k and v, or float32 between half types. `masks` says what becomes of masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dvk.composer.lowering import pinned
+from dvk.composer.prims import FLOATS
+from dvk.composer.recipes.edit import outputs_as_before, packet, rebuilt, ref, sees_layout, users
+from dvk.composer.recipes.masks import Mask, Nodes, biased, number
+from dvk.records import Graph, Node
+
+RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
+LEADS = 2
+"""Dimensions before the last two that fused kernels take: batch and heads. Of more, all but the first are heads."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value with its dimensions in another order."""
+
+    name: str
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Σ_c left[…, i, c]·right[…, j, c] for all […, i, j]; `out` has those dimensions in the order of the node's result."""
+
+    left: Operand
+    right: Operand
+    out: tuple[int, ...]
+
+    def turned(self) -> Product:
+        """The same with i and j, left and right exchanged."""
+        *lead, i, j = range(len(self.out))
+        other = {**{d: d for d in lead}, i: j, j: i}
+        return Product(self.right, self.left, tuple(other[d] for d in self.out))
+
+    @property
+    def is_plain(self) -> bool:
+        """The result's dimensions are […, i, j]."""
+        return self.out == tuple(range(len(self.out)))
+
+
+@dataclass
+class Match:
+    """One attention, from the product with v back to that of q and k."""
+
+    last: Node
+    values: Operand
+    """v as […, j, d]."""
+    out: tuple[int, ...]
+    lead: tuple[int, ...]
+    """Of the weights that v is multiplied with."""
+    queries: Operand = field(init=False)
+    keys: Operand = field(init=False)
+    scale: float = 1.0
+    score_lead: tuple[int, ...] = ()
+    """Of q·kᵀ."""
+    mask_lead: tuple[int, ...] | None = None
+    masks: list[Mask] = field(default_factory=list)
+    """In the order in which they are applied."""
+    inner: list[Node] = field(default_factory=list)
+    """What is replaced beside the last product."""
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """All dimensions of the scores before the last two, where they are masked."""
+        return self.lead if self.mask_lead is None else self.mask_lead
+
+
+def rewrite(graph: Graph) -> Graph | None:
+    """The graph with library calls, or None when there is no such attention."""
+    if not any(packet(n) in ("softmax", "_softmax") for n in graph.nodes) or sees_layout(graph):
+        return None
+    readers = {name: [r for r in found if packet(r) != "_assert_tensor_metadata"] for name, found in users(graph).items()}
+    nodes = {n.name: n for n in graph.nodes}
+    kept = pinned(graph)
+    replacement: dict[str, list[Node]] = {}
+    moved: set[str] = set()
+    for node in graph.nodes:
+        found = matched(node, nodes, readers, kept)
+        if found is not None and not any(n.name in replacement for n in found.inner):
+            replacement[node.name] = _written(graph, found, nodes)
+            replacement.update({n.name: [] for n in found.inner})
+            moved.add(node.name)
+    if not moved:
+        return None
+    gone = replacement.keys() - moved
+    replacement.update({n.name: [] for n in graph.nodes if packet(n) == "_assert_tensor_metadata" and ref(n.args[0]) in gone})
+    return outputs_as_before(_followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved)
+
+
+# ---------------------------------------------------------------- recognising
+
+def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]], kept: Iterable[str]) -> Match | None:
+    """The attention that ends with a product; None where it is none, or one that the library would not compute alike."""
+    product = product_of(last, nodes)
+    for turned in (product, product.turned()) if product is not None else ():
+        if turned.left.order == tuple(range(len(turned.left.order))):
+            *lead, columns, summed = turned.right.order
+            weights = nodes[turned.left.name]
+            found = Match(last, Operand(turned.right.name, (*lead, summed, columns)), turned.out, tuple((weights.shape or ())[:-2]))
+            touched = kept if _to_scores(found, weights, nodes, readers) else None
+            names = [n.name for n in (*found.inner, last)] + [m.name for m in found.masks] + [found.values.name]
+            if touched is not None and not {*names, found.queries.name, found.keys.name}.intersection(touched) and _agree(found, nodes):
+                return found
+    return None
+
+
+def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
+    """Walk from the weights back to the product of q and k; False where something stands between that the library does not do."""
+    dtype, normalised = found.last.dtype, False
+    later = 1.0
+    while True:
+        if len(readers[node.name]) != 1 or node.shape is None or len(node.shape) < 2:
+            return False
+        name, source = packet(node), nodes.get(ref(node.args[0]) or "") if node.args else None
+        product = product_of(node, nodes) if normalised else None
+        if product is not None:
+            return _queries(found, product if product.is_plain else product.turned(), node, later, nodes, readers)
+        if source is None and name != "where":
+            return False
+        found.inner.append(node)
+        if name in ("softmax", "_softmax"):
+            if normalised or node.args[1] not in (-1, len(node.shape) - 1):
+                return False
+            normalised = True
+        elif name in ("mul", "div") and normalised and len(node.args) == 2 and type(node.args[1]) in (int, float) and not node.kwargs:
+            if not 0 < node.args[1] < math.inf:
+                return False
+            later *= node.args[1] if name == "mul" else 1 / node.args[1]
+        elif normalised and name in ("add", "masked_fill", "where"):
+            mask = _mask(node, nodes, later)
+            if mask is None or found.mask_lead not in (None, node.shape[:-2]):
+                return False
+            source, found.mask_lead = nodes[mask[0]], node.shape[:-2]
+            if source.shape != node.shape:
+                return False
+            found.masks.insert(0, mask[1])
+        elif not _passes(node, source):
+            return False
+        if node.dtype not in (dtype, "float32" if dtype in ("float16", "bfloat16") else dtype):
+            return False
+        assert source is not None
+        node = source
+
+
+def _passes(node: Node, source: Node | None) -> bool:
+    """The operator leaves values as they are, up to their type, and rows of scores rows."""
+    name = packet(node)
+    if source is None or source.shape is None or source.shape[-2:] != node.shape[-2:]:  # type: ignore[index]
+        return False
+    if name == "dropout":
+        return not node.args[2] or node.args[1] == 0
+    return name in ("to", "_to_copy", "type_as", "float", "contiguous", "clone", "detach", "alias", "expand", *RESHAPES) and \
+        math.prod(source.shape) == math.prod(node.shape or ())
+
+
+def _mask(node: Node, nodes: Mapping[str, Node], later: float) -> tuple[str, Mask] | None:
+    """The scores that are masked, and how; `later` is what they are multiplied with afterwards."""
+    args, name = node.args, packet(node)
+    if name == "add":
+        first, second = (ref(a) for a in args[:2])
+        if first is None or second is None or node.kwargs or later != 1:
+            return None
+        if nodes[first].shape != node.shape:
+            first, second = second, first
+        return (first, Mask(second, None)) if nodes[second].dtype == nodes[first].dtype else None
+    if name == "where":
+        chosen, yes, no = (*args, None, None)[:3]
+        masked = number(yes, nodes) is not None
+        fill, scores = (number(yes, nodes), ref(no)) if masked else (number(no, nodes), ref(yes))
+    else:
+        chosen, scores, fill, masked = args[1], ref(args[0]), number(args[2], nodes), True
+    picked = nodes.get(ref(chosen) or "")
+    if picked is None or picked.dtype != "bool" or scores is None or fill is None:
+        return None
+    mask = Mask(picked.name, fill * later, masked)
+    return (scores, mask) if mask.hides(node.dtype or "") else None
+
+
+def _queries(found: Match, product: Product, node: Node, scale: float, nodes: Mapping[str, Node],
+             readers: Mapping[str, list[Node]]) -> bool:
+    """Take q and k from their product; a number that one of them is multiplied with alone belongs to the scale."""
+    if not product.is_plain or node.dtype != found.last.dtype:
+        return False
+    found.inner.append(node)
+    sides = []
+    for side in (product.left, product.right):
+        made = nodes[side.name]
+        source = nodes.get(ref(made.args[0]) or "") if made.args else None
+        scaled = packet(made) in ("mul", "div") and len(made.args) == 2 and type(made.args[1]) in (int, float) and not made.kwargs
+        if scaled and source is not None and (source.shape, source.dtype) == (made.shape, made.dtype) and len(readers[made.name]) == 1 \
+                and 0 < made.args[1] < math.inf:
+            scale *= made.args[1] if packet(made) == "mul" else 1 / made.args[1]
+            found.inner.append(made)
+            side = Operand(source.name, side.order)
+        sides.append(side)
+    found.queries, found.keys = sides
+    found.scale, found.score_lead = scale, (node.shape or ())[:-2]
+    return 0 < scale < math.inf
+
+
+def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
+    """Types are one and the same, and batch and heads are what a fused kernel takes."""
+    operands = [nodes[o.name] for o in (found.queries, found.keys, found.values)]
+    if found.last.dtype not in FLOATS or any(n.dtype != found.last.dtype or n.shape is None or 0 in n.shape for n in operands):
+        return False
+    if any(nodes[m.name].dtype != found.last.dtype for m in found.masks if m.fill is None):
+        return False
+    if len(found.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in found.masks):
+        return False
+    (rows, width), (columns, same), (summed, last) = ((_shape(n)[o.order[-2]], _shape(n)[o.order[-1]]) for n, o in
+                                                      zip(operands, (found.queries, found.keys, found.values), strict=True))
+    if width != same or columns != summed or math.prod(_shape(found.last)) != math.prod(found.lead) * rows * last:
+        return False  # one of them broadcasts over more than batch and heads
+    if not math.prod(found.heads) == math.prod(found.score_lead) == math.prod(found.lead):
+        return False
+    ones = (1,) * len(found.heads)
+    masks = [_shape(nodes[m.name])[:-2] for m in found.masks]
+    merged = [(*ones[len(mask):], *mask)[1:] for mask in masks]
+    return len(found.heads) <= LEADS or all(mask in (found.heads[1:], ones[1:]) for mask in merged)
+
+
+def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
+    """The product that `matmul`, `bmm` or an `einsum` of two computes; None for any other operator."""
+    name = packet(node)
+    if name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs:
+        a, b = (nodes[ref(v) or ""] for v in node.args)
+        ranks = len(a.shape or ()), len(b.shape or ())
+        if min(ranks) < 2:
+            return None
+        *lead, k, n = range(ranks[1])
+        return Product(Operand(a.name, tuple(range(ranks[0]))), Operand(b.name, (*lead, n, k)), tuple(range(max(ranks))))
+    if name != "einsum" or len(node.args) != 2 or node.kwargs or len(node.args[1]) != 2 or "->" not in node.args[0] or "." in node.args[0]:
+        return None
+    inputs, output = node.args[0].replace(" ", "").split("->")
+    left, right = inputs.split(",")
+    many = [c for c in output if c in left and c in right]
+    rows, columns = ([c for c in word if c not in other] for word, other in ((left, right), (right, left)))
+    summed = [c for c in left if c in right and c not in output]
+    if any(len(part) != 1 for part in (rows, columns, summed)) or sorted(output) != sorted((*many, *rows, *columns)):
+        return None
+    if any(len(set(word)) != len(word) for word in (left, right, output)):
+        return None
+    names = [ref(v) or "" for v in node.args[1]]
+    sides = [Operand(n, tuple(word.index(c) for c in (*many, *own, *summed)))
+             for n, word, own in zip(names, (left, right), (rows, columns), strict=True)]
+    return Product(sides[0], sides[1], tuple([*many, *rows, *columns].index(c) for c in output))
+
+
+# ---------------------------------------------------------------- writing
+
+def _written(graph: Graph, found: Match, nodes: Mapping[str, Node]) -> list[Node]:
+    """The call and what makes its operands, in place of the last product."""
+    new = Nodes(found.last)
+    batch, *heads = (*(1 for _ in range(LEADS - len(found.heads))), *found.heads)
+    four = (batch, math.prod(heads))
+    q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
+               ((found.queries, found.score_lead), (found.keys, found.score_lead), (found.values, found.lead)))
+    rows, columns, width = _shape(q)[-2], _shape(k)[-2], _shape(v)[-1]
+    q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns), len(found.heads) + 2)
+    # Fused kernels keep what belongs to a token together.
+    strides = (rows * four[1] * width, width, four[1] * width, 1)
+    call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,
+                   kwargs={"scale": found.scale})
+    out = (*found.lead, rows, width)
+    if out != call.shape:
+        call = new.add("reshape.default", (call, list(out)), out)
+    if found.out != tuple(range(len(out))):
+        new.add("permute.default", (call, list(found.out)), _shape(found.last))
+    new.made[-1] = new.made[-1].model_copy(update={"name": found.last.name})
+    return new.made
+
+
+def _laid(new: Nodes, operand: Operand, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
+    """An operand [*lead, rows, columns], or one that broadcasts to it, as [*wanted, rows, columns]."""
+    node, order = nodes[operand.name], operand.order
+    rank = len(order)
+    if order == (*range(rank - 2), rank - 1, rank - 2) and _permutation(node) == order:
+        node = nodes[ref(node.args[0]) or ""]
+    elif order != tuple(range(rank)):
+        node = new.add("permute.default", (node, list(order)), tuple(_shape(node)[d] for d in order))
+    if _shape(node)[:-2] != lead:
+        shape = (*lead, *_shape(node)[-2:])
+        node = new.add("expand.default", (node, list(shape)), shape)
+    if lead != wanted:
+        shape = (*wanted, *_shape(node)[-2:])
+        node = new.add("reshape.default", (node, list(shape)), shape)
+    return node
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return tuple(node.shape or ())
+
+
+def _permutation(node: Node) -> tuple[int, ...] | None:
+    """The order in which a view has its operand's dimensions; None for what is no such view."""
+    rank, name = len(_shape(node)), packet(node)
+    if name == "permute":
+        return tuple(d % rank for d in node.args[1])
+    if name not in ("transpose", "swapaxes", "swapdims", "mT") or rank < 2:
+        return None
+    order = list(range(rank))
+    a, b = (rank - 2, rank - 1) if name == "mT" else (d % rank for d in node.args[1:3])
+    order[a], order[b] = order[b], order[a]
+    return tuple(order)
+
+
+def _followed(graph: Graph, calls: Iterable[str]) -> Graph:
+    """Transposed results with the strides that they have now: what makes them contiguous has nothing to do."""
+    laid = {n.name: n.strides for n in graph.nodes if n.name in calls and n.strides is not None}
+    nodes = []
+    for node in graph.nodes:
+        order, source = _permutation(node), laid.get(ref(node.args[0]) or "") if node.args else None
+        if order is not None and source is not None:
+            laid[node.name] = tuple(source[d] for d in order)
+            node = node.model_copy(update={"strides": laid[node.name]})
+        nodes.append(node)
+    return graph.model_copy(update={"nodes": tuple(nodes)})
