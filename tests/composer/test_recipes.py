@@ -233,6 +233,51 @@ def test_what_changes_something_is_not_dead(function: Callable[[torch.Tensor], t
     assert "dead_code" not in proposed(lambda x: function(x).sum(), torch.randn(4))
 
 
+REPEATED: list[tuple[Callable[..., object], int]] = [
+    (lambda x: torch.sigmoid(x).cumsum(0) + torch.sigmoid(x).cumsum(0) * 2, 2),
+    (lambda x: x.t().sort(0)[0].sum() + x.t().sort(0)[1].sum(), 4),
+    (lambda x: (x.cumsum(0), torch.relu(x.cumsum(0))), 1),
+    (lambda x: torch.relu(x.cumsum(0)) + (x.cumsum(1) + x.cumsum(1, dtype=torch.float64)), 0),
+    (lambda x: (F.layer_norm(x, (4,)) + F.layer_norm(x, (4,), eps=1e-3)).cumsum(0), 0),
+]
+"""With the number of operators that are one too many."""
+
+
+def test_repeated_operators_run_once_and_nothing_changes() -> None:
+    x = torch.tensor([[-2.0, -0.0, 0.0, 1.5], [float("inf"), float("-inf"), float("nan"), 1e-40]])
+    programs = compiled(Program(f, x) for f, _ in REPEATED)
+    for program, (_, spared) in zip(programs, REPEATED, strict=True):
+        assert ("common_subexpressions" in program.recipes) == bool(spared)
+        assert len(program.graph.nodes) - len(program.composition.graph.nodes) == spared
+        assert differences(program.run(), program.eager()) == []
+
+
+def same_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.cumsum(0), x.cumsum(0), x.cumsum(0).view(-1), x.cumsum(0) * 2
+
+
+def written_between(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    before = y.view(-1).sin()
+    y.view(-1).add_(1)
+    return before + y.view(-1).sin()
+
+
+@pytest.mark.parametrize("function", [same_twice, written_between])
+def test_repetitions_never_become_one_tensor_or_cross_a_write(function: Callable[[torch.Tensor], object]) -> None:
+    x = torch.randn(3, 4)
+    program = Program(function, x, recipes=("common_subexpressions", "fuse_pointwise"))
+    want, got = program.eager(), program.run()
+    assert differences(got, want) == []
+    addresses = [x.data_ptr(), *(t.data_ptr() for t in torch.utils._pytree.tree_leaves(got))]
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_random_numbers_are_drawn_as_often_as_before() -> None:
+    assert "common_subexpressions" not in proposed(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5) * 2, torch.randn(4))
+    assert "common_subexpressions" not in proposed(lambda x: torch.rand_like(x) + torch.rand_like(x) * 2, torch.randn(4))
+
+
 class Net(nn.Module):
     def __init__(self, tail: Callable[[torch.Tensor], object]):
         super().__init__()

@@ -302,7 +302,7 @@ def test_a_model_without_words_and_a_module_without_a_graph_are_refused() -> Non
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_moves_on_the_real_judge() -> None:
     """Every program that moves lead to is right, and its measurement reaches the planner."""
-    model = Said(lambda conversation: named(*legal(conversation)[-3:]))
+    model = Said(lambda conversation: named(legal(conversation)[-1]))
     given = replace(problem(model, schedules=1), task=affine(), captured=captured())
     verdicts: list[Verdict | None] = []
 

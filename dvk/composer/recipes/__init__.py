@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
-from dvk.composer.recipes import batch_norm, collapse, dead, layout
+from dvk.composer.recipes import batch_norm, collapse, dead, layout, repeated
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -33,6 +33,8 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
+    Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
+           repeated.rewrite),
     Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
     Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
     Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
