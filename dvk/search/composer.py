@@ -23,7 +23,7 @@ from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "common_subexpressions", "channels_last", "cuda_graph", "inplace_epilogue")
+MEASURED = (*OWN_FAMILIES, "common_subexpressions", "fold_scale", "channels_last", "cuda_graph", "inplace_epilogue")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""

@@ -165,6 +165,61 @@ def test_collapsing_keeps_away(function: Callable[..., torch.Tensor]) -> None:
         assert any("linear" in op for op in program.externs)
 
 
+SCALED: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(6, 5), lambda y: y * 0.125, (4, 6)),
+    "linear without bias, twice": (lambda: nn.Linear(6, 5, bias=False), lambda y: F.relu(y / 3 * -2), (2, 3, 6)),
+    "conv2d": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), lambda y: (y * 3).sin(), (2, 4, 5, 3)),
+    "conv1d in float64": (lambda: nn.Conv1d(3, 4, 2).double(), lambda y: y / 7.0, (1, 3, 9)),
+}
+
+
+class Scaled(nn.Module):
+    def __init__(self, first: nn.Module, function: Callable[[torch.Tensor], object]):
+        super().__init__()
+        self.first, self.function = first, function
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.function(self.first(x))
+
+
+@pytest.fixture(scope="module")
+def scaled() -> dict[str, Program]:
+    torch.manual_seed(0)
+    found = {}
+    for name, (make, function, shape) in SCALED.items():
+        first = make()
+        found[name] = Program(Scaled(first, function), torch.randn(shape, dtype=next(first.parameters()).dtype))
+    compiled(found.values())
+    return found
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_factors_go_into_the_weights_and_follow_them(scaled: dict[str, Program], name: str) -> None:
+    program = scaled[name]
+    assert "fold_scale" in program.recipes
+    assert not {"mul", "div"} & {node.op.split(".")[1] for node in program.composition.graph.nodes if "." in node.op}
+    assert differences(program.run(), program.eager(), scale=5) == []
+    before = program.run()
+    with torch.no_grad():
+        program.module.first.weight.mul_(-1.5)
+    assert differences(program.run(), program.eager(), scale=5) == [] and differences(program.run(), before) != []
+
+
+@pytest.mark.parametrize("function", [
+    lambda y: y * 1e9, lambda y: y / 0, lambda y: y * y, lambda y: y + 2, lambda y: (y, y * 2), lambda y: 2 / y,
+    lambda y: torch.div(y, 3, rounding_mode="floor"), lambda y: y * torch.ones(5), lambda y: F.relu(y) * 2,
+])  # fmt: skip
+def test_other_factors_stay(function: Callable[[torch.Tensor], object]) -> None:
+    assert "fold_scale" not in proposed(Scaled(nn.Linear(6, 5), function), torch.randn(4, 6))
+
+
+def test_factors_of_half_types_and_of_made_weights_stay() -> None:
+    half = Scaled(nn.Linear(6, 5).bfloat16(), lambda y: y * 2)
+    assert "fold_scale" not in proposed(half, torch.randn(4, 6, dtype=torch.bfloat16))
+    made = Collapse(lambda x, f: F.linear(x, f.weight.sin()) * 2, True)
+    assert "fold_scale" not in proposed(made, torch.randn(4, 6))
+
+
 DEAD: list[Callable[[torch.Tensor], object]] = [
     lambda x: F.relu(F.relu(x)) + 1,
     lambda x: (x * 1 + 0) / 2,

@@ -89,7 +89,7 @@ def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
     """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
     applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, own=False))
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
-    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "common_subexpressions", "inplace_epilogue"))
+    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "common_subexpressions", "fold_scale", "inplace_epilogue"))
     found = [base]
     if "inplace_epilogue" in names:
         found.insert(0, (*base, "inplace_epilogue"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
-from dvk.composer.recipes import batch_norm, collapse, dead, layout, repeated
+from dvk.composer.recipes import batch_norm, collapse, dead, layout, repeated, scale
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -37,6 +37,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
            repeated.rewrite),
     Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
     Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
+    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", scale.rewrite),
     Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
     Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
     Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
