@@ -1,7 +1,7 @@
 """The planner of strategy `macro`: what it is shown of a plan, and the moves that it names.
 
-A move is a (kind, region) pair, after MTMC ("macro thinking, micro coding", QiMeng-Kernel): a model says what is to be done
-and where, and never how; the composer does it. Both sides of the conversation are one tool, `tools.plan_moves`.
+A move is a (kind, region) pair, after MTMC (arXiv 2511.20100): the model says what is to be done and where, never how. Prompt,
+schema and reading go by one tool, `tools.plan_moves`.
 """
 
 from __future__ import annotations

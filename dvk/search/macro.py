@@ -1,10 +1,10 @@
 """What and how apart: a language model names moves, the composer carries them out.
 
-MTMC (QiMeng-Kernel, "macro thinking, micro coding"). A move is a kind and a region (see `moves`): a recipe on or off, another
-algorithm for a kernel. The planner is shown what is true of every region, what is legal there, and what came of its last moves;
-it answers with one move or a few. Each is tried on the best plan at its turn, an algorithm in the few schedules that the
-composer thinks likeliest, and stays if it made the program faster. What cannot be read, or is not legal, is answered with one
-line, and the answer counts as malformed.
+After MTMC ("macro thinking, micro coding", QiMeng-Kernel, arXiv 2511.20100), where a second model writes each step. A move is a kind
+and a region (see `moves`): a recipe on or off, another algorithm for a kernel. The planner is shown what is true of every region,
+what is legal there, and what came of its last moves; it answers with one move or a few. Each is tried on the plan that is the best
+at its turn, an algorithm in the few schedules that the composer thinks likeliest, and stays if it made the program faster. What
+cannot be read, or is not legal, is answered with one line, and the answer counts as malformed.
 
 Where the best plan has no legal move left, the search goes back to the plan before it. It ends when none has one, after a few
 answers in a row that led to nothing new, or when time does.

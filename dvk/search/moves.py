@@ -94,7 +94,7 @@ class Position:
         """Why a move cannot be made here, in a line; empty where it can."""
         region = self._region(move.region)
         if region is None:
-            return f"there is no such region; there are {', '.join([GRAPH, *self.groups])}"
+            return f"there is no such region; there are {notes.line(', '.join([GRAPH, *self.groups]))}"
         kinds = self.legal.get(region, {})
         if move.kind in kinds:
             return ""
