@@ -340,7 +340,7 @@ class Turn(Record):
     tokens: Tokens | None = Field(None, description="The same as token ids; null where the backbone does not tell them.")
     finish: Literal["stop", "length", "error"] | None = Field(
         None, description="Why the model stopped: by itself, at the token limit, or because its server failed; null for the composer.")
-    malformed: str | None = Field(None, description="Why nothing could be read from the answer; null when something was.")
+    malformed: str | None = Field(None, description="Why the answer, or a part of it, could not be used; null when all of it was.")
     chosen: tuple[str, ...] = Field((), description="Names of the skills that a selection answer picked.")
     candidate: Candidate | None = Field(None, description="What was read from the answer.")
     verdict: Verdict | None = Field(None, description="What the judge said of it.")

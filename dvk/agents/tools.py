@@ -11,6 +11,7 @@ from typing import Any
 SELECT = "select_skills"
 UPDATE = "update_skill_library"
 ADVISE = "advise"
+PLAN = "plan_moves"
 
 
 def select_skills(most: int) -> dict[str, Any]:
@@ -61,6 +62,25 @@ def advise() -> dict[str, Any]:
         "think": {"type": "string", "description": "What the findings say, and what follows."},
         "problem": {"type": "string", "description": "The one fault, or what takes most of the time."},
         "change": {"type": "string", "description": "Exactly one change, concrete enough to be made without asking back."},
+    })  # fmt: skip
+
+
+def plan_moves(most: int) -> dict[str, Any]:
+    """The planner's tool: at most `most` moves, each what to do and where."""
+    item = {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string", "description": "What to do: a kind listed as legal for the region."},
+            "region": {"type": "string", "description": "Where: `graph`, or a kernel's name."},
+        },
+        "required": ["kind", "region"],
+    }
+    return _function(PLAN, "Name the next moves.", {
+        "think": {"type": "string", "description": "What takes the time, and which moves would lower it."},
+        "moves": {
+            "type": "array", "minItems": 1, "maxItems": most, "items": item,
+            "description": f"The moves, at most {most}, the most promising first.",
+        },
     })  # fmt: skip
 
 

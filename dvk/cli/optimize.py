@@ -41,7 +41,8 @@ def command(
     strategy: Annotated[
         str,
         typer.Option(help="auto (the composer, and a model beside it if there is one), composer, random; refine, best_of_n, evolve, "
-                     "contrastive, judge and polca ask a model; or path/to/file.py:function."),
+                     "contrastive, judge and polca have a model write, macro has it name what the composer does; or "
+                     "path/to/file.py:function."),
     ] = "auto",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[float | None, typer.Option(help="Seconds the search may take, confirmation excluded.")] = None,

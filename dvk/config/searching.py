@@ -54,6 +54,16 @@ class Polca(Section):
     summary_tokens: int = Field(400, ge=50, description="The running summary: one page, as much as feedback on one attempt.")
 
 
+class Macro(Section):
+    """Strategy `macro`: a planner names moves, the composer carries them out."""
+
+    moves: int = Field(3, ge=1, description="Moves an answer names at most: later ones are named before the first was measured.")
+    schedules: int = Field(
+        3, ge=1, description="Schedules of a named algorithm measured for a move: who names it says how to compute, not in which blocks.")
+    regions: int = Field(12, ge=1, description="Kernels shown, those with moves left that touch most bytes: two pages of a network's.")
+    told: int = Field(12, ge=1, description="Last moves told with what came of them: half a page.")
+
+
 class Search(Section):
     """How the strategies of `dvk optimize` that ask a model search; `refine` and `best_of_n` play rounds of `rollout` instead."""
 
@@ -65,3 +75,4 @@ class Search(Section):
     contrastive: Contrastive = Contrastive()
     review: Review = Review()
     polca: Polca = Polca()
+    macro: Macro = Macro()

@@ -55,8 +55,9 @@ STRATEGIES = {
     "contrastive": "dvk.search.contrastive:search",
     "judge": "dvk.search.judge:search",
     "polca": "dvk.search.polca:search",
+    "macro": "dvk.search.macro:search",
 }
-ASK_A_MODEL = frozenset({"refine", "best_of_n", "evolve", "contrastive", "judge", "polca"})
+ASK_A_MODEL = frozenset({"refine", "best_of_n", "evolve", "contrastive", "judge", "polca", "macro"})
 """Strategies that need `Problem.backbone`."""
 ASK_NONE = frozenset({"composer", "random"})
 """Strategies that have no use for one; what is in neither set takes what it is given."""

@@ -62,10 +62,15 @@ def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     """Kernels that do the same on the same sizes and types, together; in the order of their first."""
     found: dict[object, list[Kernel]] = {}
     for kernel in kernels:
-        sizes = tuple(v.size for v in (*kernel.rows, *kernel.reduced))
-        does_ = tuple((i.op, i.type, i.compute) for i in kernel.instrs)
-        found.setdefault((class_of(kernel), sizes, does_, _walks(kernel)), []).append(kernel)
+        found.setdefault(work_of(kernel), []).append(kernel)
     return list(found.values())
+
+
+def work_of(kernel: Kernel) -> object:
+    """Equal for kernels that do the same on the same sizes and types, so that what runs one well runs the other."""
+    sizes = tuple(v.size for v in (*kernel.rows, *kernel.reduced))
+    does_ = tuple((i.op, i.type, i.compute) for i in kernel.instrs)
+    return class_of(kernel), sizes, does_, _walks(kernel)
 
 
 def _walks(kernel: Kernel) -> object:

@@ -16,14 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dvk.composer import CannotCompose, Plan, applicable, fuse, renderer, write
-from dvk.composer.compose import schedule_recipes
+from dvk.composer.compose import Composition, schedule_recipes
 from dvk.composer.kernel import Kernel
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "cuda_graph", "inplace_epilogue", "pack_linears")
+MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "fold_scale", "inplace_epilogue",
+            "pack_linears")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
@@ -49,11 +50,19 @@ class Planner:
         self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend)
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
+        self._fused: dict[tuple[str, ...], Composition] = {}
+
+    def fused(self, recipes: Iterable[str]) -> Composition:
+        """The graph's kernels under some recipes; of a network made in a tenth of a second, and asked for with every candidate."""
+        key = tuple(name for name in recipes if RECIPES[name].kind in ("graph", "fusion"))
+        if key not in self._fused:
+            self._fused[key] = fuse(self.problem.task, self.captured, key)
+        return self._fused[key]
 
     def candidate(self, plan: Plan, title: str) -> Candidate:
         """The drop-in that executes `plan`, with the skills whose recipes it uses."""
         problem = self.problem
-        composition = fuse(problem.task, self.captured, plan.recipes)
+        composition = self.fused(plan.recipes)
         plan = Plan(plan.recipes, {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered})
         made = write(problem.task, self.captured, composition, plan, problem.backend, title=title)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
@@ -90,7 +99,7 @@ class Planner:
         """The plain fusion first, then each recipe that has to prove itself."""
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
-        if own and not fuse(self.problem.task, self.captured, always).ordered:
+        if own and not self.fused(always).ordered:
             always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
         plans = [(Plan(always), "fused" if always else "as it is")]
         plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in always]
@@ -120,8 +129,7 @@ def search(problem: Problem) -> Proposals:
 
 def tune(planner: Planner, plan: Plan, best: float) -> Proposals:
     """Coordinate descent over the kernels' schedules."""
-    problem = planner.problem
-    groups = alike(fuse(problem.task, planner.captured, plan.recipes).ordered)
+    groups = alike(planner.fused(plan.recipes).ordered)
     for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
         kernel, names = group[0], ", ".join(k.name for k in group)
         current = plan.schedules.get(kernel.name) or planner.first(kernel)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from dvk.composer import Plan, fuse, renderer
+from dvk.composer import Plan, renderer
 from dvk.search import Problem, Proposals
 from dvk.search.composer import MEASURED, Planner
 
@@ -28,7 +28,7 @@ def search(problem: Problem) -> Proposals:
         batch = []
         for number in range(start, start + BATCH):
             recipes = (*always, *(r for r in optional if rng.random() < 0.5))
-            kernels = fuse(problem.task, planner.captured, recipes).ordered
+            kernels = planner.fused(recipes).ordered
             plan = Plan(recipes, {k.name: rng.choice(render.schedules(k)) for k in kernels})
             candidate = planner.candidate(plan, f"random {number}")
             if candidate.id not in seen:

@@ -93,7 +93,7 @@ class Writer:
         """What `read` finds in each answer; None where it raises `Malformed`, or the model failed. All answers are kept."""
         found: list[T | None] = []
         for question, answer in zip(questions, self.answers(role, questions) if questions else ()):
-            turn, one = _said(question, answer), None
+            turn, one = said(question, answer), None
             if turn.malformed is None:
                 try:
                     one = read(answer)
@@ -141,7 +141,7 @@ class Writer:
             return tuple(self.rng.sample(offered, most))
         asked = self.dialect.selection(self.subject, offered, self.agents)
         (answer,) = self.answers("selection", [asked])
-        turn = _said(asked, answer)
+        turn = said(asked, answer)
         if answer.finish == "error":
             self.keep("selection", turn)
             return ()
@@ -156,7 +156,7 @@ class Writer:
         """What the model makes of each, not yet judged, one call for all; None where nothing was read that is new in this search."""
         made: list[Program | None] = []
         for job, answer in zip(jobs, self.answers("policy", [job.asked for job in jobs]) if jobs else ()):
-            turn = _said(job.asked, answer)
+            turn = said(job.asked, answer)
             idea = self.dialect.idea(answer) if isinstance(self.dialect, Prose) else ""
             found: Candidate | str = turn.malformed or policy.read(
                 self.dialect, self.subject, answer, self.backbone.name, job.skills, f"{job.title}: {idea}" if idea else job.title)
@@ -175,7 +175,7 @@ class Writer:
         return made
 
 
-def _said(asked: Conversation, answer: Completion) -> Turn:
+def said(asked: Conversation, answer: Completion) -> Turn:
     """A turn as far as the model made it."""
     failed = f"the backbone failed: {answer.error or 'it does not say why'}" if answer.finish == "error" else None
     return Turn(messages=asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, malformed=failed)

@@ -31,7 +31,8 @@ MEANT: dict[str, Callable[[Advice], bool]] = {
     "channels_last": lambda a: a.structure == "channels last",
     "cuda_graph": lambda a: a.structure == "graph replay",
 }
-"""Recipe → whether advice is what it does; of the others, dead_code leaves no choice and vectorize is a number."""
+"""Recipe → whether advice is what it does; of the others, dead_code leaves no choice and vectorize is a number, and what is not here is
+no part of the dialect."""
 OWN = ("welford_variance", "grid_stride_loop", "column_reduction_coalesced", "column_reduction_cache_blocking",
        "broadcast_index_strength_reduction", "openmp_parallel_threshold")
 """Without a recipe, but the compact dialect has their algorithm."""

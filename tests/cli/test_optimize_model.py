@@ -102,6 +102,7 @@ def wait(process: subprocess.Popen[str], reached: Any) -> None:
 
 @pytest.mark.parametrize(("args", "words"), [
     (("--strategy", "refine"), "--backbone"),
+    (("--strategy", "macro"), "--backbone"),
     (("--strategy", "composer", "--backbone", "scripted"), "--strategy auto"),
     (("--backbone", "nonsense"), "nano"),
 ])  # fmt: skip
@@ -160,6 +161,37 @@ def told_whole(run: Path) -> None:
     clueless = next(trace for trace in talks if trace.role == "policy" and not trace.skills)
     assert len(clueless.turns) == 3 and all(turn.malformed for turn in clueless.turns)
     assert all(turn.elapsed_s > 0 for trace in talks for turn in trace.turns)
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_moves_goes_on_without_asking_again(tmp_path: Path) -> None:
+    def move(after: str, kind: str) -> dict[str, str]:
+        arguments = {"think": "", "moves": [{"kind": kind, "region": "k0"}]}
+        return {"match": f"{after}[^\\n]*\n+Call `plan_moves`", "answer": json.dumps({"name": "plan_moves", "arguments": arguments})}
+
+    write(tmp_path, move("None.", "fly"), move("refused: `fly`", "flat"), move("- `flat`", "serial"), CLUELESS)
+    model = ("--backbone", "scripted:script.jsonl", "--strategy", "macro", "--budget-s", "400", *QUICK)
+    process = start("chain.py", "--out", "run", *model, cwd=tmp_path)
+    turns, answers = tmp_path / "run" / "turns.jsonl", tmp_path / "run" / "answers.jsonl"
+    wait(process, lambda: len(rows(turns)) >= 2 and len(rows(answers)) >= 2)  # the opening, and the first of a move's programs
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before, judged = rows(answers), rows(turns)
+    write(tmp_path, move("- `flat`", "serial"), CLUELESS)  # what was answered would be answered otherwise now
+    done = dvk("chain.py", "--out", "run", "--resume", "--json", *model, cwd=tmp_path)
+    summary = json.loads(done.stdout)
+
+    after = rows(answers)
+    assert after[: len(before)] == before and max(Counter(call["id"] for call in after).values()) == 1, "nothing is asked twice"
+    assert rows(turns)[: len(judged)] == judged
+    searched = [t["candidate"] for t in rows(turns) if t["verdict"]["tier"] == "search"]
+    assert len({candidate["source"] for candidate in searched}) == len(searched), "nothing is judged twice"
+    assert {candidate["title"].partition(":")[0] for candidate in searched} == {"fused", "flat on k0", "serial on k0"}
+    assert summary["status"] == "faster" and summary["proposer"] == "composer" and summary["cost"]["malformed"] == 4
+    episode = Episode.model_validate_json((tmp_path / "run" / "episodes" / "optimize.jsonl").read_text())
+    assert [trace.role for trace in episode.traces] == ["policy", *["selection"] * 6]
+    first = episode.traces[1].turns[0]
+    assert first.malformed is not None and first.malformed.startswith("`fly` on `k0`: not legal there; legal are ")
 
 
 @pytest.mark.slow

@@ -165,6 +165,61 @@ def test_collapsing_keeps_away(function: Callable[..., torch.Tensor]) -> None:
         assert any("linear" in op for op in program.externs)
 
 
+SCALED: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(6, 5), lambda y: y * 0.125, (4, 6)),
+    "linear without bias, twice": (lambda: nn.Linear(6, 5, bias=False), lambda y: F.relu(y / 3 * -2), (2, 3, 6)),
+    "conv2d": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), lambda y: (y * 3).sin(), (2, 4, 5, 3)),
+    "conv1d in float64": (lambda: nn.Conv1d(3, 4, 2).double(), lambda y: y / 7.0, (1, 3, 9)),
+}
+
+
+class Scaled(nn.Module):
+    def __init__(self, first: nn.Module, function: Callable[[torch.Tensor], object]):
+        super().__init__()
+        self.first, self.function = first, function
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.function(self.first(x))
+
+
+@pytest.fixture(scope="module")
+def scaled() -> dict[str, Program]:
+    torch.manual_seed(0)
+    found = {}
+    for name, (make, function, shape) in SCALED.items():
+        first = make()
+        found[name] = Program(Scaled(first, function), torch.randn(shape, dtype=next(first.parameters()).dtype))
+    compiled(found.values())
+    return found
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_factors_go_into_the_weights_and_follow_them(scaled: dict[str, Program], name: str) -> None:
+    program = scaled[name]
+    assert "fold_scale" in program.recipes
+    assert not {"mul", "div"} & {node.op.split(".")[1] for node in program.composition.graph.nodes if "." in node.op}
+    assert differences(program.run(), program.eager(), scale=5) == []
+    before = program.run()
+    with torch.no_grad():
+        program.module.first.weight.mul_(-1.5)
+    assert differences(program.run(), program.eager(), scale=5) == [] and differences(program.run(), before) != []
+
+
+@pytest.mark.parametrize("function", [
+    lambda y: y * 1e9, lambda y: y / 0, lambda y: y * y, lambda y: y + 2, lambda y: (y, y * 2), lambda y: 2 / y,
+    lambda y: torch.div(y, 3, rounding_mode="floor"), lambda y: y * torch.ones(5), lambda y: F.relu(y) * 2,
+])  # fmt: skip
+def test_other_factors_stay(function: Callable[[torch.Tensor], object]) -> None:
+    assert "fold_scale" not in proposed(Scaled(nn.Linear(6, 5), function), torch.randn(4, 6))
+
+
+def test_factors_of_half_types_and_of_made_weights_stay() -> None:
+    half = Scaled(nn.Linear(6, 5).bfloat16(), lambda y: y * 2)
+    assert "fold_scale" not in proposed(half, torch.randn(4, 6, dtype=torch.bfloat16))
+    made = Collapse(lambda x, f: F.linear(x, f.weight.sin()) * 2, True)
+    assert "fold_scale" not in proposed(made, torch.randn(4, 6))
+
+
 DEAD: list[Callable[[torch.Tensor], object]] = [
     lambda x: F.relu(F.relu(x)) + 1,
     lambda x: (x * 1 + 0) / 2,
@@ -231,6 +286,51 @@ def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[t
 )
 def test_what_changes_something_is_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert "dead_code" not in proposed(lambda x: function(x).sum(), torch.randn(4))
+
+
+REPEATED: list[tuple[Callable[..., object], int]] = [
+    (lambda x: torch.sigmoid(x).cumsum(0) + torch.sigmoid(x).cumsum(0) * 2, 2),
+    (lambda x: x.t().sort(0)[0].sum() + x.t().sort(0)[1].sum(), 4),
+    (lambda x: (x.cumsum(0), torch.relu(x.cumsum(0))), 1),
+    (lambda x: torch.relu(x.cumsum(0)) + (x.cumsum(1) + x.cumsum(1, dtype=torch.float64)), 0),
+    (lambda x: (F.layer_norm(x, (4,)) + F.layer_norm(x, (4,), eps=1e-3)).cumsum(0), 0),
+]
+"""With the number of operators that are one too many."""
+
+
+def test_repeated_operators_run_once_and_nothing_changes() -> None:
+    x = torch.tensor([[-2.0, -0.0, 0.0, 1.5], [float("inf"), float("-inf"), float("nan"), 1e-40]])
+    programs = compiled(Program(f, x) for f, _ in REPEATED)
+    for program, (_, spared) in zip(programs, REPEATED, strict=True):
+        assert ("common_subexpressions" in program.recipes) == bool(spared)
+        assert len(program.graph.nodes) - len(program.composition.graph.nodes) == spared
+        assert differences(program.run(), program.eager()) == []
+
+
+def same_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.cumsum(0), x.cumsum(0), x.cumsum(0).view(-1), x.cumsum(0) * 2
+
+
+def written_between(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    before = y.view(-1).sin()
+    y.view(-1).add_(1)
+    return before + y.view(-1).sin()
+
+
+@pytest.mark.parametrize("function", [same_twice, written_between])
+def test_repetitions_never_become_one_tensor_or_cross_a_write(function: Callable[[torch.Tensor], object]) -> None:
+    x = torch.randn(3, 4)
+    program = Program(function, x, recipes=("common_subexpressions", "fuse_pointwise"))
+    want, got = program.eager(), program.run()
+    assert differences(got, want) == []
+    addresses = [x.data_ptr(), *(t.data_ptr() for t in torch.utils._pytree.tree_leaves(got))]
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_random_numbers_are_drawn_as_often_as_before() -> None:
+    assert "common_subexpressions" not in proposed(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5) * 2, torch.randn(4))
+    assert "common_subexpressions" not in proposed(lambda x: torch.rand_like(x) + torch.rand_like(x) * 2, torch.randn(4))
 
 
 class Net(nn.Module):

@@ -16,6 +16,7 @@ from dvk.registry import resolve
 from dvk.search import ASK_A_MODEL, STRATEGIES, Problem
 from dvk.search.composer import MEASURED, Planner, search
 from tests.agents.conftest import Said, fenced
+from tests.search.test_macro import legal, named
 from tests.tasks.shrink import TASKS, shrunken
 
 
@@ -124,7 +125,7 @@ def test_a_broken_batch_ends_in_no_choice(conv):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_keeps_the_contract(name, conv):
     numbers = iter(range(1000))
-    model = Said(lambda _: fenced(f"class ModelNew: number = {next(numbers)}\n"))
+    model = Said(lambda asked: named(legal(asked)[0]) if name == "macro" else fenced(f"class ModelNew: number = {next(numbers)}\n"))
     proposals = resolve(name, STRATEGIES, "strategy")(replace(conv, backbone=model if name in ASK_A_MODEL else None))
     batch = next(proposals)
     assert batch and all(isinstance(c, Candidate) and "ModelNew" in c.source for c in batch)

@@ -10,13 +10,15 @@ import pytest
 from dvk.backbone import Completion, Conversation
 from dvk.composer import Captured
 from dvk.errors import UsageError
-from dvk.records import Candidate, Graph, Task, Verdict
+from dvk.records import Candidate, Graph, Node, Task, Verdict
 from dvk.registry import resolve
 from dvk.search import ASK_A_MODEL, STRATEGIES, Problem
 from tests.agents.conftest import Said, configured, fenced, make_skill, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
-CAPTURED = Captured(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
+VECTOR = {"shape": (8,), "dtype": "float32", "strides": (1,)}
+NODES = (Node(name="x0", op="input", target="x", **VECTOR), Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR))
+CAPTURED = Captured(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash="")
 
 
 def problem(backbone: Said | None, **rollout: object) -> Problem:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
-from dvk.composer.recipes import attention, batch_norm, collapse, dead, layout, packing
+from dvk.composer.recipes import attention, batch_norm, collapse, dead, layout, packing, repeated, scale
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -33,10 +33,13 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
+    Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
+           repeated.rewrite),
     Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
     Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
     Recipe("pack_linears", "linears of one input, with weights of one type", packing.rewrite),
     Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; nobody else reads scores or weights", attention.rewrite),
+    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", scale.rewrite),
     Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
     Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
     Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
@@ -59,7 +62,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "pack_linears")
+UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "pack_linears")
 """Recipes that the compact dialect has no words for."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
             "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",

@@ -84,7 +84,7 @@ def _said(messages: Sequence[Mapping[str, Any]], text: str) -> str:
 
 def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
     named = {schema.get("function", {}).get("name") for schema in schemas}
-    return "selection" if tools.SELECT in named else "summary" if tools.UPDATE in named else "policy"
+    return "summary" if tools.UPDATE in named else "selection" if named else "policy"
 
 
 # ---------------------------------------------------------------- the summary

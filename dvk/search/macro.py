@@ -1,0 +1,147 @@
+"""What and how apart: a language model names moves, the composer carries them out.
+
+After MTMC ("macro thinking, micro coding", QiMeng-Kernel, arXiv 2511.20100), where a second model writes each step. A move is a kind
+and a region (see `moves`): a recipe on or off, another algorithm for a kernel. The planner is shown what is true of every region,
+what is legal there, and what came of its last moves; it answers with one move or a few. Each is tried on the plan that is the best
+at its turn, an algorithm in the few schedules that the composer thinks likeliest, and stays if it made the program faster. What
+cannot be read, or is not legal, is answered with one line, and the answer counts as malformed.
+
+Where the best plan has no legal move left, the search goes back to the plan before it. It ends when none has one, after a few
+answers in a row that led to nothing new, or when time does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from dvk.agents import planning
+from dvk.agents.feedback import short
+from dvk.agents.planning import Move
+from dvk.agents.reading import Malformed
+from dvk.composer import Plan
+from dvk.records import Candidate, Status, Verdict, show_ratio
+from dvk.search import Problem, Proposals
+from dvk.search.composer import BETTER, Planner, speed
+from dvk.search.generations import Patience
+from dvk.search.moves import Attempt, Position, Proposed
+from dvk.search.writer import Writer, said
+
+
+def search(problem: Problem) -> Proposals:
+    """See the module.
+
+    Raises:
+        UsageError: there is no language model, or one that cannot be asked in words.
+        CannotCompose: there is no operator graph.
+    """
+    writer = Writer(problem, "macro")
+    writer.prose("has a planner name moves by calls of a tool")
+    planner = Planner(problem)
+    plan, title = planner.structures()[0]
+    opening = planner.candidate(plan, "").model_copy(update={"title": title})
+    (verdict,) = yield [opening]
+    if verdict is None or verdict.status is Status.BROKEN_TASK:
+        return
+    line = Line(writer, planner, opening, Plan(plan.recipes, opening.schedule), verdict)
+    patience = Patience(writer.settings.patience)
+    while line.goes_on():
+        fresh = False
+        for move in line.named():
+            tried = yield from line.made(move)
+            if tried is None:
+                return
+            fresh = fresh or tried
+        if patience.spent(fresh):
+            return
+
+
+class Line:
+    """The plan to go on from, those that it came from, and the moves that were made.
+
+    Args:
+        writer: asks the planner, and keeps its answers.
+        planner: the composer's.
+        opening: the program to start from.
+        plan: that it executes.
+        verdict: what was found of it.
+    """
+
+    def __init__(self, writer: Writer, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
+        self.writer, self.planner, self.settings = writer, planner, writer.settings.macro
+        self.proposed = Proposed()
+        self.told: list[str] = []
+        """A line a move or refusal, oldest first."""
+        self.proposed.add(plan, opening)
+        self.position = Position(planner, plan, self.proposed)
+        self.verdict = self.best = verdict
+        """Of the plan at hand, and of the fastest."""
+        self.earlier: list[tuple[Position, Verdict]] = []
+        """Plans that were the best once, and what was found of them, slowest first."""
+
+    def goes_on(self) -> bool:
+        """Whether there is a legal move, from the plan at hand or else from an earlier one."""
+        while not self.position.legal and self.earlier:
+            self.position, self.verdict = self.earlier.pop()
+        return bool(self.position.legal)
+
+    def named(self) -> list[Move]:
+        """The moves that the planner names now; what is wrong with its answer is told to it the next time."""
+        writer, most = self.writer, self.settings.moves
+        offered = writer.problem.skills[: writer.agents.num_candidates]
+        last = self.told[-self.settings.told :]
+        if hidden := len(self.told) - len(last):
+            last.insert(0, f"({hidden} earlier ones are left out)")
+        regions = self.position.regions(self.settings.regions)
+        best = self.best.timing if self.best is not self.verdict else None
+        asked = planning.ask(writer.subject, regions, self.verdict, best, last, offered, most, writer.agents)
+        (answer,) = writer.answers("selection", [asked])
+        turn = said(asked, answer)
+        moves: list[Move] = []
+        refused: list[str] = []
+        if turn.malformed is None:
+            try:
+                found = planning.read(answer, most)
+                refused += found.refused
+                for move in found.moves:
+                    if why := self.position.refusal(move):
+                        refused.append(f"{move}: {why}")
+                    else:
+                        moves.append(move)
+            except Malformed as error:
+                refused.append(f"nothing could be read from your answer: {error}")
+            if refused:
+                turn = turn.model_copy(update={"malformed": "; ".join(refused)})
+                self.told += [f"refused: {line}" for line in refused]
+        writer.keep("selection", turn)
+        return moves
+
+    def made(self, move: Move) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
+        """Try a move; whether it led to something new, None when the search is over."""
+        if why := self.position.refusal(move):  # an earlier move of the same answer changed the plan
+            self.told.append(f"refused: {move}: {why}")
+            return False
+        attempts = self.position.attempts(move, self.settings.schedules)
+        if not attempts:
+            self.told.append(f"refused: {move}: it leads to programs that were measured before")
+            return False
+        verdicts = yield [attempt.candidate for attempt in attempts]
+        judged = [verdict for verdict in verdicts if verdict is not None]
+        if len(judged) < len(attempts) or any(verdict.status is Status.BROKEN_TASK for verdict in judged):
+            return None
+        fastest = max(range(len(judged)), key=lambda number: speed(judged[number]))
+        better = speed(judged[fastest]) > speed(self.best) * BETTER
+        self.told.append(f"{move}: {self._found(attempts, judged, fastest)}; {'kept' if better else 'undone'}")
+        if better:
+            self.earlier.append((self.position, self.verdict))
+            self.verdict = self.best = judged[fastest]
+            self.position = Position(self.planner, attempts[fastest].plan, self.proposed)
+        return True
+
+    def _found(self, attempts: Sequence[Attempt], judged: Sequence[Verdict], fastest: int) -> str:
+        """What was measured of a move, against the best before it."""
+        verdict, changed = judged[fastest], attempts[fastest].changed
+        if verdict.timing is None:
+            return "right, and not timed" if verdict.status is Status.OK else short(verdict)
+        which = f" ({changed}{f', the best of {len(judged)}' if len(judged) > 1 else ''})" if changed else ""
+        ratio = f", {show_ratio(speed(verdict) / speed(self.best))} of the best before" if speed(self.best) else ""
+        return f"{verdict.timing.speedup}{ratio}{which}"
