@@ -16,6 +16,7 @@ summary       a conversation that helped → new skills
 play          one task's conversations: what is asked next
 judging       verdicts as they come
 rollout       many tasks at once, over a backbone and the judge
+writers       models on the nodes of a Ray cluster as one backbone
 
 proposing     skills that summaries propose, and whether they are new
 siblings      tasks that resemble another

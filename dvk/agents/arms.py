@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dvk.agents import dialects, policy
+from dvk.agents import dialects, policy, writers
 from dvk.agents.judging import Docket
 from dvk.agents.rollout import sampling
 from dvk.agents.showing import Subject
@@ -65,7 +65,8 @@ def answered(
     try:
         for batch in _batches(list(asked), config):
             repeated = [digest for digest in batch for _ in range(config.trials.samples)]
-            answers = backbone.generate([asked[digest] for digest in repeated], draws(dialect, config, step))
+            tasks, questions = [arms[askers[digest][0]].subject for digest in repeated], [asked[digest] for digest in repeated]
+            answers = writers.answers(backbone, tasks, questions, draws(dialect, config, step))
             for number, (digest, answer) in enumerate(zip(repeated, answers, strict=True)):
                 sample = number % config.trials.samples
                 for key in askers[digest]:

@@ -48,10 +48,27 @@ def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: Age
     return visible(turn.completion).strip() or "(no answer)", found
 
 
+class Reply(Completion):
+    """An answer that was read where it was written, as one to the task of this id."""
+
+    task: str
+    found: Candidate | str
+
+
 def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
     """The candidate in an answer, or why there is none."""
+    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
+        found = answer.found
+    else:
+        found = found_in(dialect, subject, answer)
+    if isinstance(found, str):
+        return found
+    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or found.title})
+
+
+def found_in(dialect: Dialect, subject: Subject, answer: Completion) -> Candidate | str:
+    """`read`, by whoever only knows the task."""
     try:
-        found = dialect.read_policy(subject, answer)
+        return dialect.read_policy(subject, answer)
     except Malformed as error:
         return str(error)
-    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or found.title})

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dvk.agents import dialects, selection
+from dvk.agents import dialects, selection, writers
 from dvk.agents.judging import Docket
 from dvk.agents.play import ROLES, Key, Play, Talk, order
 from dvk.agents.showing import Subject
@@ -118,8 +118,11 @@ def converse(
         groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
     asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
-        draws = sampling(ROLES[number], dialect, config, step, repeated)
-        answers = backbone.generate([question for _, _, question in group], draws)
+        draws, questions = sampling(ROLES[number], dialect, config, step, repeated), [question for _, _, question in group]
+        if ROLES[number] == "policy":
+            answers = writers.answers(backbone, [one.subject for one, _, _ in group], questions, draws)
+        else:
+            answers = backbone.generate(questions, draws)
         for (one, talk, _), answer in zip(group, answers, strict=True):
             if (candidate := one.heard(talk, answer)) is not None:
                 yield one, talk, candidate

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -53,12 +54,7 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
         MachineError: the Hub cannot be reached and the model is not in its cache.
     """
     folder = Path(argument).expanduser()
-    local = folder.is_dir()
-    if not local and _is_path(argument):
-        raise UsageError(f"no model folder at `{argument}`", "check the path, or give a name on the Hub such as `Qwen/Qwen3-8B`")
-    if local and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-        problem = f"no model in `{folder}`: it has neither config.json nor adapter_config.json"
-        raise UsageError(problem, "give the folder that save_pretrained wrote")
+    local = _is_folder(argument)
     source = str(folder) if local else argument
     try:
         if local and (folder / "adapter_config.json").is_file():
@@ -72,6 +68,40 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
     return Loaded(model, tokenizer, read_card(folder) if local else {})
+
+
+def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
+    """The folder itself, or for a name on the Hub a folder with its files that end so; those on `otherwise`, too, if no weights do.
+
+    Raises:
+        UsageError, MachineError: as `load`.
+    """
+    if _is_folder(argument):
+        return Path(argument).expanduser()
+    wanted = [f"*{suffix}" for suffix in suffixes]
+    try:
+        found = Path(snapshot_download(argument, allow_patterns=wanted))
+        if not any(found.glob(wanted[0])):
+            found = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"]))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise _explained(error, argument) from error
+    return found
+
+
+def _is_folder(argument: str) -> bool:
+    """Whether it is a model's folder here; else it is a name.
+
+    Raises:
+        UsageError: it can be neither.
+    """
+    folder = Path(argument).expanduser()
+    local = folder.is_dir()
+    if not local and _is_path(argument):
+        raise UsageError(f"no model folder at `{argument}`", "check the path, or give a name on the Hub such as `Qwen/Qwen3-8B`")
+    if local and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+        problem = f"no model in `{folder}`: it has neither config.json nor adapter_config.json"
+        raise UsageError(problem, "give the folder that save_pretrained wrote")
+    return local
 
 
 def _is_path(argument: str) -> bool:

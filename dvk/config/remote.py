@@ -13,6 +13,8 @@ class Remote(Section):
     judge: str | None = Field(None, description="Who judges: kernelgym:URL; null judges here. `--judge` sets it.")
     engine: str | None = Field(
         None, description="Ray cluster whose nodes judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto; `--engine` sets it.")
+    rollouts: bool | None = Field(
+        None, description="A model of eval or train whose weights are here writes on that cluster: one a GPU, or a CPU node; null: yes.")
     token_env: str = Field(
         "DVK_JUDGE_TOKEN", description="Environment variable that holds the server's token; tokens do not belong in files.")
     timeout_s: float = Field(

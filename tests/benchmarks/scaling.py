@@ -8,9 +8,10 @@ A process of the run has a GPU that generates and learns, and one thread that as
 of each and submits it (`agents.rollout.converse`). Judges sit on all GPUs; a process has its share of them. A seat prepares a
 candidate beside the others and times it alone on its GPU (`dvk.lanes`); its first of a task costs it the reference. A
 conversation goes on when its verdict is there. At the end all processes wait for the last, exchange what they played, each works
-through all of it, learns its share and reduces its gradients (`pipelines.train`). Three layouts:
+through all of it, learns its share and reduces its gradients (`pipelines.train`). Four layouts:
 
-    one     one process; the other GPUs only judge: `dvk train --engine ray://HOST:PORT`
+    one     one process; the other GPUs only judge: `dvk train --engine ray://HOST:PORT --set remote.rollouts=false`
+    spread  one process; on every GPU a model writes, too, and reads its candidates: the same without that setting
     all     a process a GPU, the same step dealt out among them: torchrun
     grown   the same with 16 tasks a GPU: a larger step, not a faster one
 
@@ -30,7 +31,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, get_args
 
-Layout = Literal["one", "all", "grown"]
+Layout = Literal["one", "spread", "all", "grown"]
 NODE = 8
 """GPUs of a machine."""
 SEEDS = 5
@@ -50,6 +51,7 @@ class Costs:
     answer_tokens: float = 250.0  # assumed: about half of a row
     row_tokens: float = 489.0  # a Triton row of the compact dialect, prompt and answer, measured
     thread_s: float = 0.023  # an answer in the driver's thread: prompt 1.7, candidate 17.8, key 0.8, Ray 2.5 ms; 2 cores
+    candidate_s: float = 0.0178  # of these, what is done where the model writes: the candidate
     seats: int = 16  # judges a GPU; dvk's default is 10 where there are cores for it
     prepare_s: float = 0.84  # with lane_s 16 seats give 18 verdicts/s a GPU, measured on an H200 (launch plans)
     lane_s: float = 0.05  # assumed: its part alone on the GPU; judge.search_s, 0.5, is the most
@@ -115,7 +117,7 @@ class Step:
         return self.play_s + self.exchange_s + self.credit_s + self.learn_s + self.reduce_s + self.fixed_s
 
 
-def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: random.Random) -> Played:
+def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: random.Random, writers: int = 1) -> Played:
     """One process plays its conversations.
 
     Args:
@@ -124,6 +126,7 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
         costs: see there.
         gpus: whose judges it has.
         rng: draws which candidates are slow, and which are known.
+        writers: models that write for it, a part of a call each; several are elsewhere, and read what they have written.
     """
     if not tasks:
         return Played(0.0, 0, 0, 0.0, 0.0)
@@ -173,13 +176,14 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
         now, _, kind, what = heapq.heappop(events)
         if kind == "thread":
             # As in play_many: a full batch, or what there is when the judges will soon have nothing to do.
-            if not ready or (len(ready) < costs.batch and num_waiting >= num_seats):
+            if not ready or (len(ready) < costs.batch * writers and num_waiting >= num_seats):
                 thread_free = True
                 continue
-            batch = [ready.popleft() for _ in range(min(costs.batch, len(ready)))]
-            done = now + costs.answer_tokens * (len(batch) + costs.decode_half) / costs.decode_most
+            batch = [ready.popleft() for _ in range(min(costs.batch * writers, len(ready)))]
+            part, elsewhere = -(-len(batch) // writers), costs.candidate_s if writers > 1 else 0.0
+            done = now + costs.answer_tokens * (part + costs.decode_half) / costs.decode_most + part * elsewhere
             for conversation in batch:
-                done += costs.thread_s
+                done += costs.thread_s - elsewhere
                 at(done, "submitted", conversation)
             thread_s += done - now
             at(done, "thread", None)
@@ -235,11 +239,12 @@ def step(gpus: int, layout: Layout, costs: Costs, *, tasks: int = 16, conversati
         tasks, conversations, turns: of a step, a task, a conversation; with `grown`, so many tasks a GPU.
         seed: of what is drawn.
     """
-    processes = 1 if layout == "one" else gpus
+    processes = 1 if layout in ("one", "spread") else gpus
     tasks = tasks * gpus if layout == "grown" else tasks
     rng = random.Random(seed)
+    writers = min(gpus, tasks) if layout == "spread" else 1  # a task's first questions are equal, and written together
     all_played = [
-        play([task for task in range(rank, tasks, processes) for _ in range(conversations)], turns, costs, gpus / processes, rng)
+        play([task for task in range(rank, tasks, processes) for _ in range(conversations)], turns, costs, gpus / processes, rng, writers)
         for rank in range(processes)
     ]
     answers = tasks * conversations * turns

@@ -84,6 +84,14 @@ def test_a_step_of_one_process() -> None:
     assert found.exchange_s == found.reduce_s == 0.0
 
 
+def test_writers_share_a_call_and_make_its_candidates() -> None:
+    # Two answers a writer, 0.2 s and 2 × 0.75; then 0.25 s of the thread each, and four seats, a GPU each.
+    costs = dataclasses.replace(PENCIL, candidate_s=0.75)
+    assert play([0, 0, 1, 1], 1, costs, 4, random.Random(0), writers=2).seconds == pytest.approx(0.2 + 1.5 + 4 * 0.25 + 3 + 4 + 2)
+    found = step(4, "spread", costs, tasks=2, conversations=2, turns=1)
+    assert found.play_s == pytest.approx(11.7) and found.exchange_s == found.reduce_s == 0.0
+
+
 def test_a_step_of_two_processes() -> None:
     found = step(2, "all", PENCIL, tasks=2, conversations=1, turns=1)
     assert found.play_s == pytest.approx(0.1 + 1 + 3 + 4 + 2)
@@ -100,7 +108,7 @@ def test_processes_without_a_task_wait() -> None:
     assert step(4, "all", PENCIL, tasks=1, conversations=1, turns=1).play_s == pytest.approx(10.1)
 
 
-@pytest.mark.parametrize("layout", ["one", "all", "grown"])
+@pytest.mark.parametrize("layout", ["one", "spread", "all", "grown"])
 def test_what_is_written_down_is_what_comes_out(layout: Layout) -> None:
     text = (Path(__file__).parent / "scaling.md").read_text(encoding="utf-8")
     assert HEAD in text

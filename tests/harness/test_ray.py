@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -30,7 +29,8 @@ from dvk.harness.ray.seat import Kind
 from dvk.harness.ray.seats import FAILURES, Place, Seats, seats_of
 from dvk.harness.remembered import Remembered, keepable
 from dvk.records import Candidate, Status, Task, Verdict
-from dvk.sandbox import proctree
+from tests import clusters
+from tests.clusters import kill
 from tests.harness.conftest import QUICK, candidate
 from tests.harness.conftest import task as task_of
 
@@ -140,22 +140,8 @@ def test_seats_that_die_together_while_they_start_are_one_failure() -> None:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
     """The cluster; its head offers nothing, as a driver's machine that does not judge."""
-    pytest.importorskip("ray", reason="there is no Ray for this Python")
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.delenv("OMP_NUM_THREADS", raising=False)
-        small = {"object_store_memory": 80 << 20}
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
-        for _ in range(3):
-            made.add_node(num_cpus=1, **small)
-        try:
-            yield made
-        finally:
-            connecting.close()
-            made.shutdown()
+    with clusters.of_nodes(3) as made:
+        yield made
 
 
 @pytest.fixture
@@ -183,13 +169,7 @@ def seats(config: Config) -> Seats:
 
 def seat_under(node: Any) -> int | None:
     """The process of a node's seat."""
-    for pid in proctree.below(node.all_processes["raylet"][0].process.pid):
-        try:
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::Seat"):
-                return pid
-        except OSError:
-            continue
-    return None
+    return clusters.actor_under(node, "Seat")
 
 
 def seated(nodes: Any) -> list[Any]:
@@ -198,15 +178,6 @@ def seated(nodes: Any) -> list[Any]:
 
     mine = ray.get_runtime_context().get_node_id()
     return [node for node in nodes.worker_nodes if node.node_id != mine and seat_under(node) is not None]
-
-
-def kill(pid: int) -> None:
-    """A process with all that it has started, as when its machine loses power."""
-    for one in [*proctree.below(pid), pid]:
-        try:
-            os.kill(one, signal.SIGKILL)
-        except OSError:
-            continue
 
 
 def statuses(found: dict[int, Verdict]) -> list[str]:
@@ -359,7 +330,7 @@ def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(nodes: 
                 verdicts[position] = verdict
             if not victim and len(found) >= 6 and (there := seated(nodes)):
                 victim.append(there[0])
-                kill(there[0].all_processes["raylet"][0].process.pid)
+                kill(clusters.raylet(there[0]))
     assert found == Counter(range(count)) and docket.results(wait=False) == []
     assert statuses(verdicts) == wanted(count)
     assert victim and seats(config).num_lost == before + 1

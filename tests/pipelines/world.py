@@ -221,10 +221,10 @@ def teach(out: Path) -> None:
         small.save_pretrained(out)
 
 
-def trajectory(home: Path) -> dict[str, Any]:
+def trajectory(home: Path, config: Config = CONFIG) -> dict[str, Any]:
     """What a short training comes to: figures of each step, what was said, the library, and sum and norm of every weight."""
     out = home / "run"
-    run(home, out)
+    run(home, out, config=config)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     said = []
     for path in sorted((out / "episodes").glob("*.jsonl")):

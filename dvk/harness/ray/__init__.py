@@ -12,6 +12,8 @@ waited for a process of this machine waits for a seat instead.
 Exactly one verdict a submission: a thread asks one seat, and another only after Ray has declared the first dead and thrown away
 whatever it might still say. Ray's own retries are off, and no node keeps verdicts.
 
+Where models write on the cluster, too (`agents.writers`), they have a part of each GPU that judges do not take.
+
 Shared by all nodes: the verdict cache and the rule that equal candidates of a run are judged once, both the driver's, asked before
 anything is sent. Verdicts are kept by the kinds of machine in the cluster. Not shared: a reference's expected outputs, which every
 seat computes for itself, since its inputs are its secret and its last bits its machine's; threads go on with the seat and the task

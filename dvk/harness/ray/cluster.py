@@ -52,14 +52,17 @@ class Cluster:
         Raises:
             MachineError: none.
         """
-        found = 0
-        for node in self.nodes():
-            given = node["Resources"]
-            found += judges * int(given.get("GPU", 0)) if device == "cuda" else min(judges, int(given.get("CPU", 0)))
+        found = sum(self.places(device, judges).values())
         if not found:
             what = "GPU" if device == "cuda" else "CPU"
             raise MachineError(f"no node of the Ray cluster `{self.engine}` offers a {what}", f"add one: ray start --num-{what.lower()}s=N")
         return found
+
+    def places(self, device: Device, most: int) -> dict[str, int]:
+        """By id of a node alive now: `most` a GPU that it has, or at most so many and one a CPU."""
+        offered = {node["NodeID"]: node["Resources"] for node in self.nodes()}
+        return {node: most * int(given.get("GPU", 0)) if device == "cuda" else min(most, int(given.get("CPU", 0)))
+                for node, given in offered.items()}  # fmt: skip
 
     def close(self) -> None:
         """End our actors; the connection, too, if we made it, and a cluster of our own."""

@@ -17,6 +17,8 @@ from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
 ATTEMPTS = 5
 """Seats that one candidate may lose: more than nodes happen to die, and an end for one that takes them with it."""
+MODEL_SHARE = 0.51
+"""Of a GPU, which a model that writes there takes: no two models come to one GPU, and Ray fills it with judges."""
 
 
 class RayCourt:
@@ -91,5 +93,6 @@ class RayCourt:
 
 
 def want_of(device: Device, config: Config) -> Want:
-    """What a seat needs; Ray counts shares of a GPU in ten-thousandths."""
-    return Want(device, int(10_000 / of_each(config, device)) / 10_000) if device == "cuda" else Want(device)
+    """What a seat needs; Ray counts shares of a GPU in ten-thousandths. Where models write there, too, what they leave is shared."""
+    left = 1.0 - MODEL_SHARE if config.remote.rollouts else 1.0
+    return Want(device, int(10_000 * left / of_each(config, device)) / 10_000) if device == "cuda" else Want(device)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dvk import search
+from dvk.agents import writers
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import backends, ceilings
@@ -51,7 +52,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
     with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
         if run.finished:
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
-        problems = suites.settled(problems, run)
+        problems, config = suites.settled(problems, run), writers.settled(request.policy, config)
         with Progress(len(problems)) as progress, Meter(run) as meter:
             progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
                          f"{playing.workers_for(request, config, device)} candidates at a time: {run.path}")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk import harness, registry, search
-from dvk.agents import Subject, play_many
+from dvk.agents import Subject, play_many, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
-from dvk.backbone import Usage, open_backbone
+from dvk.backbone import Usage
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.ceilings import Ceilings
@@ -102,11 +102,11 @@ def play_all(
             yield from play_strategy(good(), request, config, judging)
         else:
             progress.stage(f"loading {request.policy}")
-            backbone = open_backbone(request.policy, config, device=request.device)
-            on_usage(backbone.usage)
-            progress.stage(f"playing {request.policy}")
-            library = None if request.no_skills or request.library is None else Library.open(request.library)
-            yield from play_many(good(), backbone, library, played(request, config), judging=judging)
+            with writers.opened(request.policy, config, table.device) as backbone:
+                on_usage(backbone.usage)
+                progress.stage(f"playing {request.policy}")
+                library = None if request.no_skills or request.library is None else Library.open(request.library)
+                yield from play_many(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
     yield from bad
 
 

@@ -7,7 +7,8 @@ Everything that a step depends on is a function of the seed, the step and the la
 with the step it was at and comes to the same end, as far as clocks repeat themselves.
 
 Started several times over by `torchrun` or `accelerate launch`, a GPU each, the processes share the playing, the trials and the
-update; what each has found all are told, so that every one makes the same step. The first one writes the run's folder.
+update; what each has found all are told, so that every one makes the same step. The first one writes the run's folder. One process
+by itself can have a Ray cluster play (`agents.writers`): models on its nodes are sent the weights of every step.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk.agents import Subject, play_many, trials
+from dvk.agents import Subject, play_many, trials, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config
 from dvk.harness import backends
@@ -33,7 +34,7 @@ from dvk.pipelines.train.figures import Guards, churned, played, summed
 from dvk.pipelines.train.live import Live
 from dvk.pipelines.train.state import State
 from dvk.pipelines.train.validate import validate
-from dvk.records import Episode
+from dvk.records import Device, Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
@@ -64,25 +65,28 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     Raises:
         DvkError: the user can fix it; a run that a guard stopped can be resumed with other settings.
     """
-    device = request.device or backends.default_device()
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
     opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
     with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         if run.finished:
             return dict(run.read("summary.jsonl")[-1])
+        config = writers.settled(request.start, config, team.size)
         state = State.restore(run, request.start, request.library, request.steps, config, team)
-        draw = Draw(config, backend, "cuda" if device == "cuda" else "cpu", run.path / "tasks", request.tasks, request.validation,
+        draw = Draw(config, backend, device, run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
         guards = Guards(config.train, run.read(FILE))
-        workers = request.workers or max(1, room(config, "cuda" if device == "cuda" else "cpu") // team.size)
+        workers = request.workers or max(1, room(config, device) // team.size)
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
         validates = config.train.validate_every
-        with state, metrics, live, docket as judging, draw:
+        with state, metrics, live, docket as judging, draw, writers.opened(state.backbone.name, config, device, state.backbone) as writer:
+            config = writers.widened(config, writer)
+            writers.renew(writer, state.backbone)
             if validates and team.told(not run.read(FILE)):
-                row = {"step": 0, **validate(run, 0, draw, state, config, judging)}
+                row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
                 metrics.write([row])
                 live.step(row)
             while state.step < request.steps:
@@ -90,17 +94,18 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 subjects = draw.step(step)
                 clock.lap("draw")
                 mine = team.share(subjects)
-                ended = list(play_many(mine, state.backbone, state.library, config, judging=judging, step=step,
+                ended = list(play_many(mine, writer, state.library, config, judging=judging, step=step,
                                        on_turn=lambda key, turn: live.turn(key.role, turn)))
                 episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
-                tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, state.backbone, state.library,
+                tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, writer, state.library,
                                           config, judging, step, team, draw.earlier.subjects)
                 clock.lap("trials")
                 worths = trials.worths(tried)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
                 learned = [row for one in assigned for row in rows(one.episode)]
                 figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
+                writers.renew(writer, state.backbone)
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
                 figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
@@ -109,7 +114,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                     figures |= churned(groom(state.library, config.library, step))
                 clock.lap("library")
                 if validates and ((step + 1) % validates == 0 or step + 1 == request.steps):
-                    figures |= validate(run, step + 1, draw, state, config, judging)
+                    figures |= validate(run, step + 1, draw, state, writer, config, judging)
                     clock.lap("validate")
                 state.write(draw.memory())
                 clock.lap("save")

@@ -7,6 +7,7 @@ from typing import Any
 
 from dvk.agents import play_many
 from dvk.agents.judging import Docket
+from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.state import State
@@ -17,14 +18,16 @@ from dvk.runs import RunFolder
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
 
-def validate(run: RunFolder, step: int, draw: Draw, state: State, config: Config, judging: Docket[Any]) -> dict[str, Any]:
+def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Backbone, config: Config,
+             judging: Docket[Any]) -> dict[str, Any]:
     """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; what became of each task stays in the run.
 
     Args:
         run: an open run.
         step: steps made.
         draw: knows the tasks.
-        state: weights and library.
+        state: the library.
+        backbone: who plays.
         config: `rollout`, `train`, and the judge's settings.
         judging: where candidates are judged.
     """
@@ -32,7 +35,7 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, config: Config
                                                "temperature": 0.0})
     played = config.model_copy(update={"rollout": greedy})
     rows = []
-    for episode in play_many(state.team.share(draw.validation()), state.backbone, state.library, played, judging=judging, step=step):
+    for episode in play_many(state.team.share(draw.validation()), backbone, state.library, played, judging=judging, step=step):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
