@@ -79,12 +79,13 @@ def export(
     run: Annotated[Path, typer.Argument(help="Run folder of `dvk sft` or `dvk train`.")],
     target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
     measured: Annotated[list[Path] | None, typer.Option(help="What `dvk eval --json` printed, for the card. Repeatable.")] = None,
+    mean_with: Annotated[Path | None, typer.Option(help="Average the weights with this checkpoint's, e.g. the one begun from.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write a run's last checkpoint as a folder to give away: bfloat16, small files, a model card."""
     from dvk.pipelines.sft.export import export as write
 
-    told = write(run, target, measured or ())
+    told = write(run, target, measured or (), mean_with)
     print(json.dumps(told) if as_json else "\n".join(f"{name}: {value}" for name, value in told.items()))
 
 

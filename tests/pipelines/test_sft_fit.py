@@ -236,3 +236,17 @@ def test_an_export_is_the_checkpoint_rounded_with_a_card(fitted: tuple[Path, dic
         export(run, tmp_path / "other", [run / "run.json"])
     with pytest.raises(UsageError, match="no checkpoint"):
         export(tmp_path, tmp_path / "other")
+
+
+def test_an_export_can_be_the_mean_of_two_checkpoints(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    import torch
+
+    run, figures = fitted
+    first = newest(run / "checkpoints").with_name("step_000010")  # type: ignore[union-attr]  # it was fitted
+    told = export(run, tmp_path / "mean", mean_with=first)
+    mean, last, before = (trainable(f"nano:{folder}", Config()) for folder in (told["folder"], figures["checkpoint"], first))
+    for ours, a, b in zip(mean.parameters(), last.parameters(), before.parameters(), strict=True):
+        assert torch.equal(ours, ((a + b) / 2).bfloat16().float())
+    assert "mean of that run's" in (tmp_path / "mean" / "README.md").read_text()
+    with pytest.raises(UsageError, match="not of one model"):
+        export(run, tmp_path / "other", mean_with=Path("data/nano"))

@@ -18,19 +18,21 @@ from dvk.runs import MANIFEST, RunFolder
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
 
-def export(run: Path, target: Path, measured: Sequence[Path] = ()) -> dict[str, Any]:
+def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Path | None = None) -> dict[str, Any]:
     """Write the folder.
 
     Args:
         run: of `dvk sft` or `dvk train`.
         target: must not exist.
         measured: what `dvk eval --json` printed about the folder's model, for the card.
+        mean_with: a checkpoint of the same line, e.g. the one that the run started from: weights are the mean of both, which keeps
+            what the run has learned and forgets less of what was known before (Wortsman et al. 2022, arXiv 2109.01903).
 
     Returns:
         `folder`, `step`, `parameters`, `bytes`.
 
     Raises:
-        UsageError: the run has no checkpoint, or a measurement cannot be read.
+        UsageError: the run has no checkpoint, a measurement cannot be read, or the other checkpoint is another model.
         RunFolderError: the folder exists.
     """
     checkpoint = newest(run / "checkpoints")
@@ -45,11 +47,28 @@ def export(run: Path, target: Path, measured: Sequence[Path] = ()) -> dict[str, 
 
     model, tokenizer, card = load(str(checkpoint), Backbone(dtype="float32"), torch.device("cpu"))
     made = recipe(run, checkpoint)
+    if mean_with is not None:
+        other, _, theirs = load(str(mean_with), Backbone(dtype="float32"), torch.device("cpu"))
+        average(model, other)
+        made["mean_with"] = theirs.get("provenance", {}) or {"folder": mean_with.name}
     provenance = {**card.get("provenance", {}), **made, "measured": tables}
     write_folder(target, model.to(torch.bfloat16), tokenizer, {**card, "provenance": provenance} if card else {})
     parameters = sum(p.numel() for p in model.parameters())
     (target / "README.md").write_text(text(target.name, parameters, made, tables), encoding="utf-8")
     return {"folder": str(target), "step": made["step"], "parameters": parameters, "bytes": sum(p.stat().st_size for p in target.iterdir())}
+
+
+def average(model: Any, other: Any) -> None:
+    """Give the model the mean of both models' weights.
+
+    Raises:
+        UsageError: they are not of one kind.
+    """
+    mine, theirs = model.state_dict(), other.state_dict()
+    if {name: tensor.shape for name, tensor in mine.items()} != {name: tensor.shape for name, tensor in theirs.items()}:
+        problem = "the two checkpoints are not of one model: their weights differ in name or shape"
+        raise UsageError(problem, "give what the run started from")
+    model.load_state_dict({name: (tensor + theirs[name]) / 2 for name, tensor in mine.items()})
 
 
 def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
@@ -82,6 +101,8 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
              f"{parameters / 1e6:.1f} million parameters, made by `dvk {made['command']}` (seed {made['seed']}, step {made['step']:,}); "
              "weights in bfloat16, computed with in float32. It reads the listing of a captured operator graph and writes kernels in "
              "dvk's compact dialect; open it as `nano:FOLDER`.", ""]  # fmt: skip
+    if (other := made.get("mean_with")) is not None:
+        lines += [f"Weights are the mean of that run's and of those before it (seed {other.get('seed')}, step {other.get('step')}).", ""]
     for stage, figures in made["stages"].items():
         lines += [f"## {stage}", "", "| | |", "|---|---|", *(f"| {k} | {_shown(v)} |" for k, v in figures.items()), ""]
     if made["last"]:
