@@ -3,8 +3,9 @@
 softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
 results differ in rounding alone where inputs are finite. (A score that is infinite or NaN under a mask is replaced by the mask in
 eager code, and added to it by the library.) In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
-about the error of float32 products; in half types they keep scores in float32, where eager code rounds them. The judge's tolerance
-decides, and measurement does whether it pays.
+about the error of float32 products; in half types they keep scores in float32, where eager code rounds them: most of all in rows of
+which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and
+measurement does whether it pays.
 
 It applies where nobody else reads the scores or the weights, dropout is inactive, the number c is positive and every type along the
 way is that of q, k and v, or float32 between half types. `masks` says what becomes of masks.
