@@ -146,7 +146,7 @@ def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor,
     Writes through `.data` or under inference mode leave no trace and are not noticed.
     """
     held = module.__dict__.setdefault("_dvk_derived_values", {})
-    key = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in sources]
+    key = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in sources]
     if name not in held or held[name][0] != key:
         # Holding on to the sources' memory keeps another tensor from taking its address.
         held[name] = (key, make(*sources), [t.detach() for t in sources])
@@ -178,7 +178,7 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     module = run.__self__
     # Buffers that no state_dict holds are among the weights that programs read.
     weights = (*module.state_dict(keep_vars=True).values(), *module.__dict__.get("_dvk_weights", ()))
-    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in weights)
+    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights)
     graphs = module.__dict__.setdefault("_dvk_graphs", {})
     held = graphs.get(run.__name__)
     if held is None or held[0] != addresses:

@@ -69,6 +69,7 @@ def test_packed_weights_follow_every_kind_of_update() -> None:
         lambda: module.v.bias.fill_(0.25),
         lambda: module.load_state_dict({k: v * 0.5 for k, v in module.state_dict().items()}),
         lambda: setattr(module.v, "weight", nn.Parameter(randn(20, 12))),
+        lambda: setattr(module.v, "weight", nn.Parameter(module.v.weight.as_strided((20, 12), (1, 20)))),
     ]
     for update in updates:
         before = program.run()
@@ -89,10 +90,23 @@ class Twice(nn.Module):
         return self.a(x), x.add_(1), self.b(x)
 
 
+class Shifted(nn.Module):
+    """Linears whose bias is one number for all features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 5), nn.Linear(4, 6)
+        self.a.bias, self.b.bias = nn.Parameter(randn(1)), nn.Parameter(randn(1))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.a(x), self.b(x)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "inputs that differ": (lambda x, y, w, v: (F.linear(x, w), F.linear(y, v)), (randn(3, 4), randn(3, 4), randn(5, 4), randn(6, 4))),
     "weights that are inputs": (lambda x, w, v: (F.linear(x, w), F.linear(x, v)), (randn(3, 4), randn(5, 4), randn(6, 4))),
     "an input that changes between": (Twice(), (randn(3, 4),)),
+    "biases that broadcast": (Shifted(), (randn(3, 4),)),
 }  # fmt: skip
 
 

@@ -3,8 +3,9 @@
 softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
 results differ in rounding alone where inputs are finite. (A score that is infinite or NaN under a mask is replaced by the mask in
 eager code, and added to it by the library.) In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
-about the error of float32 products; in half types they keep scores in float32, where eager code rounds them. The judge's tolerance
-decides, and measurement does whether it pays.
+about the error of float32 products; in half types they keep scores in float32, where eager code rounds them: most of all in rows of
+which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and
+measurement does whether it pays.
 
 It applies where nobody else reads the scores or the weights, dropout is inactive, the number c is positive and every type along the
 way is that of q, k and v, or float32 between half types. `masks` says what becomes of masks.
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dvk.composer.lowering import pinned
+from dvk.composer.pointwise import LARGEST
 from dvk.composer.prims import FLOATS
 from dvk.composer.recipes.edit import outputs_as_before, packet, rebuilt, ref, sees_layout, users
 from dvk.composer.recipes.masks import Mask, Nodes, biased, number
@@ -124,7 +126,7 @@ def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[No
 def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
     """Walk from the weights back to the product of q and k; False where something stands between that the library does not do."""
     dtype, normalised = found.last.dtype, False
-    later = 1.0
+    later, room = 1.0, math.inf
     while True:
         if len(readers[node.name]) != 1 or node.shape is None or len(node.shape) < 2:
             return False
@@ -135,6 +137,8 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
         if source is None and name != "where":
             return False
         found.inner.append(node)
+        if normalised or name in ("softmax", "_softmax"):
+            room = min(room, LARGEST.get(node.dtype or "", 0.0))
         if name in ("softmax", "_softmax"):
             if normalised or node.args[1] not in (-1, len(node.shape) - 1):
                 return False
@@ -142,9 +146,11 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
         elif name in ("mul", "div") and normalised and len(node.args) == 2 and type(node.args[1]) in (int, float) and not node.kwargs:
             if not 0 < node.args[1] < math.inf:
                 return False
-            later *= node.args[1] if name == "mul" else 1 / node.args[1]
+            factor = node.args[1] if name == "mul" else 1 / node.args[1]
+            later *= factor
+            room /= max(factor, 1.0)
         elif normalised and name in ("add", "masked_fill", "where"):
-            mask = _mask(node, nodes, later)
+            mask = _mask(node, nodes, later, room)
             if mask is None or found.mask_lead not in (None, node.shape[:-2]):
                 return False
             source, found.mask_lead = nodes[mask[0]], node.shape[:-2]
@@ -170,8 +176,8 @@ def _passes(node: Node, source: Node | None) -> bool:
         math.prod(source.shape) == math.prod(node.shape or ())
 
 
-def _mask(node: Node, nodes: Mapping[str, Node], later: float) -> tuple[str, Mask] | None:
-    """The scores that are masked, and how; `later` is what they are multiplied with afterwards."""
+def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> tuple[str, Mask] | None:
+    """The scores that are masked, and how; `later` is what they are multiplied with afterwards, what lies beyond `room` overflows."""
     args, name = node.args, packet(node)
     if name == "add":
         first, second = (ref(a) for a in args[:2])
@@ -187,7 +193,7 @@ def _mask(node: Node, nodes: Mapping[str, Node], later: float) -> tuple[str, Mas
     else:
         chosen, scores, fill, masked = args[1], ref(args[0]), number(args[2], nodes), True
     picked = nodes.get(ref(chosen) or "")
-    if picked is None or picked.dtype != "bool" or scores is None or fill is None:
+    if picked is None or picked.dtype != "bool" or scores is None or fill is None or room < abs(fill) < math.inf:
         return None
     mask = Mask(picked.name, fill * later, masked)
     return (scores, mask) if mask.hides(node.dtype or "") else None
@@ -220,7 +226,7 @@ def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
     operands = [nodes[o.name] for o in (found.queries, found.keys, found.values)]
     if found.last.dtype not in FLOATS or any(n.dtype != found.last.dtype or n.shape is None or 0 in n.shape for n in operands):
         return False
-    if any(nodes[m.name].dtype != found.last.dtype for m in found.masks if m.fill is None):
+    if any(nodes[m.name].dtype != found.last.dtype for m in found.masks if m.fill is None) or len(found.out) != len(found.lead) + 2:
         return False
     if len(found.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in found.masks):
         return False

@@ -23,7 +23,8 @@ def rewrite(graph: Graph) -> Graph | None:
         if packet(node) == "linear" and node.name not in kept and not node.kwargs:
             held = [nodes[ref(v) or ""] for v in node.args[1:] if v is not None]
             plain = all(n.op in ("param", "buffer") and n.dtype == node.dtype for n in held) and len(held[0].shape or ()) == 2
-            if plain and node.shape and 0 not in node.shape:
+            # A bias may broadcast.
+            if plain and node.shape and 0 not in node.shape and all(n.shape == node.shape[-1:] for n in held[1:]):
                 alike.setdefault((ref(node.args[0]) or "", len(held) == 2), []).append(node)
     replacement: dict[str, list[Node]] = {}
     for (_, biased), group in alike.items():
