@@ -137,14 +137,14 @@ def read(answer: Completion, most: int) -> Named:
         raise reading.Malformed("it names no move")
     moves: list[Move] = []
     refused = []
-    for item in items:
+    for item in items[:most]:
         found = [item.get(key) if isinstance(item, Mapping) else None for key in ("kind", "region")]
         kind, region = (" ".join(word.replace("`", " ").split()) if isinstance(word, str) else "" for word in found)
         move = Move(kind[:MAX_QUOTED], region[:MAX_QUOTED])
         if not (kind and region):
             refused.append(f"`{notes.line(str(item), MAX_QUOTED)}`: a move is an object with `kind` and `region`")
-        elif len(moves) == most:
-            refused.append(f"{move}: an answer names at most {most}")
         else:
             moves.append(move)
+    if len(items) > most:
+        refused.append(f"{len(items) - most} more: an answer names at most {most}")
     return Named(tuple(moves), tuple(refused))

@@ -38,19 +38,23 @@ def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[
         tool: the schema (`tools`): parameters declared as strings stay text, others are decoded.
 
     Raises:
-        Malformed: no call, another tool, undecodable values, or a required list missing.
+        Malformed: no call, another tool, values that cannot be decoded or written down, or a required list missing.
     """
     wanted = tool["function"]["name"]
     parameters = tool["function"]["parameters"]["properties"]
     name, found = _first_call(text, tool_calls, wanted, parameters)
     if name != wanted:
-        raise Malformed(f"it called `{name[:60]}` instead of `{wanted}`")
+        raise Malformed(f"it called `{name[:60].encode(errors='replace').decode()}` instead of `{wanted}`")
     if not isinstance(found, Mapping):
         raise Malformed(f"the arguments of `{wanted}` are not an object")
     values = {key: _typed(key, value, parameters[key]) for key, value in found.items() if key in parameters}
     for key, schema in parameters.items():
         if key not in values and schema["type"] == "array":
             raise Malformed(f"`{key}` is missing")
+    try:
+        json.dumps(values, ensure_ascii=False, default=str).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise Malformed(f"the arguments of `{wanted}` hold what no JSON can: half of a surrogate pair, or a number too long") from None
     return values
 
 

@@ -22,8 +22,6 @@ from dvk.composer.product_groups import is_sound
 
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
-EFFECTS = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
-"""Parts of operator names that draw random numbers."""
 
 
 @dataclass(eq=False)
@@ -119,10 +117,11 @@ def live(graph: PrimGraph) -> list[Prim]:
 
 def _has_effect(prim: Prim) -> bool:
     """Writes in place or draws random numbers, so it runs even if nobody reads it."""
+    from dvk.composer.recipes.edit import is_random  # recipes build upon this module
+
     name = prim.op.split(".")[1] if "." in prim.op else prim.op
     writes = name.endswith("_") and not name.startswith("_")
-    trains = name == "batch_norm" and prim.node is not None and bool(prim.node.args[5])
-    return writes or trains or any(word in name for word in EFFECTS)
+    return writes or (prim.node is not None and (is_random(prim.node) or (name == "batch_norm" and bool(prim.node.args[5]))))
 
 
 def output_bases(graph: PrimGraph) -> set[Prim]:

@@ -224,4 +224,6 @@ def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         if any(cut):
             x = x.then("slice", (dim, -cut[0], 1), (*x.shape[:dim], x.shape[dim] + sum(cut), *x.shape[dim + 1:]))
     value = bounded(low, x, ahead, behind, fill)
-    return finish(low, node, low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype)) if value.steps else value)
+    if value.steps or value is x:
+        value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
+    return finish(low, node, value)

@@ -49,7 +49,8 @@ class Example(Record):
     code: str = Field("", description="The candidate's text of the last turn; empty for the other roles.")
     speedup: float | None = Field(None, gt=0, description="Measured for the last turn; of a selection or summary, for its episode.")
     lo: float | None = Field(None, gt=0, description="Lower end of the speedup's 95 % interval.")
-    round_speedups: tuple[float | None, ...] = Field((), description="Of every turn, oldest first; null where it was not correct.")
+    round_speedups: tuple[float | None, ...] = Field(
+        (), description="Of every turn, oldest first; null where it was not correct; empty where that is not known of every one.")
     parent: str | None = Field(None, description="Id of the example whose code this one improves on.")
     quality: dict[str, Any] = Field(default_factory=dict, description="What else is known of the answer, by name.")
     origin: str = Field(description="`composer`, `endpoint:MODEL`, `import:FORMAT`, …")

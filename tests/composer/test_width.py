@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+import time
 
 import pytest
 
 from dvk.composer import compact
-from dvk.composer.compact.width import MOST, too_wide
+from dvk.composer.compact.width import MANY, MOST, too_wide
 from dvk.records import Task
 from tests.composer.compact_cases import rand
 from tests.composer.compact_programs import captured
@@ -29,6 +30,20 @@ def test_elements_of_a_block_are_counted_for_each_thread(head: str, size: int, e
     said = f"kernel k0 gives each thread {each} elements, and may give {MOST}: smaller blocks or more warps"
     assert why == (None if each is None else said)
     assert too_wide("k0", head, ["    x = tl.arange(0, 1 <", "    )"], {}) is None, "what cannot be read is for others to tell"
+
+
+@pytest.mark.parametrize("head, line, said", [
+    ("1, " + "+".join(["1"] * 2500), "tl.arange(0, 8)", None),
+    ("1, 4", "f" + "()" * 900, None),
+    ("1, 4", "a[" * 90 + ", ".join("b" * 20_000) + "]" * 90, None),
+    ("1, 4", "tl.arange(0, 0x" + "f" * 5000 + ")", f"each thread more than {MANY} elements"),
+    ("1, 4", " + ".join(f"tl.arange(0, 9000000000)[{':, ' * axis}None]" for axis in range(1, 600)), f"more than {MANY}"),
+], ids=["deep head", "deep calls", "long slices", "long number", "many axes"])  # fmt: skip
+def test_hostile_texts_neither_fail_nor_take_long(head: str, line: str, said: str | None) -> None:
+    began = time.process_time()
+    why = too_wide("k0", head, [f"    r = {line}"], {})
+    assert why is None if said is None else said in str(why)
+    assert time.process_time() - began < 2
 
 
 def test_such_a_text_is_unreadable() -> None:

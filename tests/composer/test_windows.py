@@ -71,6 +71,13 @@ def test_adaptive_pools_of_equal_windows() -> None:
     assert len(left.externs) == 2 and left.kernels == []
 
 
+def test_padding_with_nothing_is_a_copy() -> None:
+    x = torch.randn(3, 4)
+    program = Program(lambda x: (F.pad(x, (0, 0)), F.pad(x, (0, 0))), x)
+    assert len({x.data_ptr(), *(t.data_ptr() for t in program.run())}) == 3
+    assert differences(program.run(), program.eager()) == []
+
+
 def test_padding_with_a_number_is_read_through_bounds() -> None:
     x, n = torch.randn(3, 4, 5), torch.arange(60).view(3, 4, 5)
     made: Made = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dvk.errors import MachineError, UsageError
 from dvk.learn import formats
 from dvk.learn.examples import Example
 from dvk.learn.formats import combined, feedback, messages, operators
+from dvk.pipelines.sft.tokens import worth_learning
 
 SOURCE = """import torch
 import torch.nn as nn
@@ -109,6 +111,20 @@ def test_seed_records(tmp_path: Path) -> None:
     (made,) = formats.read(json_lines(tmp_path / "seed.jsonl", [row]))
     assert (made.kind, made.skills, made.origin) == ("policy_with_skills", ("tile", "fuse"), "import:seed")
     assert made.round_speedups == (None, 1.4, 2.5) and made.code.startswith("import triton\n# round 3")
+    row = coldstart_row(round_speedups=[None, 1.4, 2.5])
+    (made,) = formats.read(json_lines(tmp_path / "seed.jsonl", [row]))
+    assert made.round_speedups == () and made.speedup == 2.6, "the first round was not told, and may have been right"
+
+
+def test_rounds_that_nobody_told_of_are_not_wrong(tmp_path: Path) -> None:
+    row = coldstart_row()
+    row["messages"] = [{**said, "content": "Try again."} if number == 2 else said for number, said in enumerate(row["messages"])]
+    said = row["messages"][:4]
+    (cold,) = formats.read(parquet(tmp_path / "cold.parquet", [row]))
+    mixed = combined.example({"messages": json.dumps(said), "tools": None, "enable_thinking": True})
+    for made in (cold, mixed):
+        assert made.round_speedups == () and list(itertools.islice(worth_learning(made), 2)) == [True, True]
+    assert cold.speedup == 2.6
 
 
 TOOL = {
@@ -271,7 +287,7 @@ def test_feedback() -> None:
         "{}" * 9,
         "",
     ):
-        assert feedback.speedup(text) is None
+        assert not feedback.speedup(text)
 
 
 def test_fences() -> None:

@@ -120,12 +120,12 @@ def test_answers_without_a_move_are_malformed(text: str, why: str) -> None:
 
 
 def test_what_is_no_move_or_too_many_is_refused_one_by_one() -> None:
-    arguments = {"moves": ["row split", {"kind": "a", "region": "k0"}, {"kind": "b"}, {"kind": "c", "region": "k1"}]}
-    found = planning.read(Completion(text=json.dumps({"name": "plan_moves", "arguments": arguments}), finish="stop"), 1)
+    arguments = {"moves": ["row split", {"kind": "a", "region": "k0"}, {"kind": "b"}, *[{"kind": "c", "region": "k1"}] * 9]}
+    found = planning.read(Completion(text=json.dumps({"name": "plan_moves", "arguments": arguments}), finish="stop"), 3)
     assert found.moves == (Move("a", "k0"),)
     first, second, third = found.refused
     assert first == "`row split`: a move is an object with `kind` and `region`" and second.endswith("with `kind` and `region`")
-    assert third == "`c` on `k1`: an answer names at most 1"
+    assert third == "9 more: an answer names at most 3"
 
 
 def test_the_question_shows_listing_regions_moves_and_skills() -> None:

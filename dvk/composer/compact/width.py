@@ -12,6 +12,8 @@ from dvk.composer.sizes import power
 MOST = 256
 """Elements a thread: what the widest of composed texts have; nearly all stay within 32."""
 WARP = 32
+MANY = 10**9
+"""Beyond it nobody needs the number."""
 
 
 def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]) -> str | None:
@@ -25,21 +27,34 @@ def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]
     """
     try:
         launch = ast.parse(f"({head})", mode="eval").body
-        lines = ast.parse(textwrap.dedent("\n".join(body)))
+        warps = value(launch.elts[-1], sizes) if isinstance(launch, ast.Tuple) and launch.elts else None
+        if not warps or warps < 1:
+            return None
+        each = _elements(ast.parse(textwrap.dedent("\n".join(body))), sizes) // (WARP * warps)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    warps = value(launch.elts[-1], sizes) if isinstance(launch, ast.Tuple) and launch.elts else None
-    if not warps or warps < 1:
+    if each <= MOST:
         return None
-    widest: dict[str, int] = {}
-    along = {id(node.value): ast.unparse(node.slice) for node in ast.walk(lines) if isinstance(node, ast.Subscript)}
+    said = each if each < MANY else f"more than {MANY}"
+    return f"kernel {name} gives each thread {said} elements, and may give {MOST}: smaller blocks or more warps"
+
+
+def _elements(lines: ast.Module, sizes: Mapping[str, int]) -> int:
+    """Elements of the widest block, at the most: the longest range along each axis, or one that goes along none."""
+    widest: dict[tuple[bool, ...], int] = {}
+    along: dict[int, tuple[bool, ...]] = {}
     for node in ast.walk(lines):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.arange" and len(node.args) == 2:
-            axis = along.get(id(node), "")
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            along[id(node.value)] = tuple(isinstance(part, ast.Slice) for part in node.slice.elts)
+        elif isinstance(node, ast.Call) and _is_arange(node.func) and len(node.args) == 2:  # what is around a node comes before it
+            axis = along.get(id(node), ())
             widest[axis] = max(widest.get(axis, 1), value(node.args[1], sizes) or 1)
-    flat = widest.pop("", 1)
-    each = max(flat, math.prod(widest.values())) // (WARP * warps)
-    return f"kernel {name} gives each thread {each} elements, and may give {MOST}: smaller blocks or more warps" if each > MOST else None
+    flat = widest.pop((), 1)
+    return max(flat, math.prod(widest.values()))
+
+
+def _is_arange(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and called.attr == "arange" and isinstance(called.value, ast.Name) and called.value.id == "tl"
 
 
 def value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, collapse, dead, layout, packing, repeated, scale
+from dvk.composer.recipes.edit import RANDOM, is_random
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -136,10 +137,9 @@ def _left(value: object) -> bool:
 
 def is_static(graph: Graph) -> bool:
     """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
-    from dvk.composer.fuse import EFFECTS
     from dvk.composer.lowering import writes_in_place
 
-    return not any(writes_in_place(n) or any(word in n.op for word in EFFECTS) or
+    return not any(writes_in_place(n) or is_random(n) or any(word in n.op for word in RANDOM) or
                    (n.op.startswith("aten.batch_norm") and n.args[5]) for n in graph.nodes)
 
 

@@ -14,7 +14,7 @@ from dvk.composer.recipes.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
 LARGEST = 1e4
-"""Factors beyond it, or below its inverse, are left alone."""
+"""Factors beyond it, or below its inverse, are left alone, and so are products of several."""
 
 
 def rewrite(graph: Graph) -> Graph | None:
@@ -35,7 +35,7 @@ def rewrite(graph: Graph) -> Graph | None:
             last = following
             factors.append(last)
         factor = math.prod(map(_factor, factors))
-        if not factors or (last.shape, last.dtype, last.strides) != (first.shape, first.dtype, first.strides):
+        if not factors or not _bearable(factor) or (last.shape, last.dtype, last.strides) != (first.shape, first.dtype, first.strides):
             continue
         scaled = [nodes[name].model_copy(update={
             "name": f"{first.name}_f{position}", "op": "derived", "args": ({"ref": name},), "target": None,
@@ -53,6 +53,10 @@ def _factor(node: Node) -> float:
     if packet(node) not in ("mul", "div") or len(node.args) != 2 or node.kwargs or not ref(node.args[0]):
         return 0.0
     by = node.args[1]
-    if type(by) not in (int, float) or not 1 / LARGEST <= abs(by) <= LARGEST:
+    if type(by) not in (int, float) or not _bearable(by):
         return 0.0
     return float(by) if packet(node) == "mul" else 1 / by
+
+
+def _bearable(factor: float) -> bool:
+    return 1 / LARGEST <= abs(factor) <= LARGEST

@@ -52,7 +52,7 @@ def example(row: dict[str, Any]) -> Example:
         skills=skills,
         chosen=() if plays else messages.named(said, _LISTS["select_skills" if kind == "selection" else "update_skill_library"]),
         code=messages.fenced(messages.text(said[-1]), "ModelNew") if plays else "",
-        round_speedups=(*rounds, *[None] * (answers - len(rounds))) if rounds else (),
+        round_speedups=feedback.known(rounds, answers) if rounds else (),
         quality={"enable_thinking": bool(row.get("enable_thinking"))},
         origin="import:combined",
     )

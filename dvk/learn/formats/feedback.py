@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from dvk.learn.formats.messages import text
@@ -13,7 +14,7 @@ _TELLING = {"speedup", "correctness", "compiled"}
 
 
 def round_speedups(messages: tuple[dict[str, Any], ...]) -> tuple[float | None, ...]:
-    """One for every user turn after an answer, oldest first; null where that round was not correct or not told.
+    """One for every user turn after an answer, oldest first; 0 where that round was not correct, null where it was not told.
 
     The answer that ends a conversation has no feedback after it, and so no entry.
     """
@@ -28,13 +29,26 @@ def round_speedups(messages: tuple[dict[str, Any], ...]) -> tuple[float | None, 
 
 
 def speedup(feedback: str) -> float | None:
-    """The speedup that a feedback message reports; null unless the round was correct and no decoy."""
+    """The speedup that a feedback message reports; 0 unless the round was correct and no decoy, null where it reports nothing."""
     told = _object(feedback)
+    if not told:
+        return None
     value = told.get("speedup")
     failed = told.get("correctness") is False or told.get("compiled") is False or told.get("decoy_kernel") is True
     if failed or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        return None
+        return 0.0
     return float(value)
+
+
+def known(told: Sequence[float | None], answers: int) -> tuple[float | None, ...]:
+    """The rounds of an example with so many answers, null where one was not correct; empty where one before the last was not told.
+
+    Args:
+        told: a round, 0 or less where it was not correct, null where it was not told.
+    """
+    if len(told) < answers - 1 or None in told[: answers - 1]:
+        return ()
+    return tuple(value if value is not None and value > 0 else None for value in [*told, None][:answers])
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def seed(row: dict[str, Any]) -> Example:
     speedups = row.get("round_speedups")
     if not isinstance(speedups, (list, tuple)):
         raise ValueError("round_speedups is not a list")
-    return _trajectory(row, tuple(messages.positive(value) for value in speedups), "import:seed")
+    return _trajectory(row, tuple(None if value is None else messages.positive(value) or 0.0 for value in speedups), "import:seed")
 
 
 def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin: str) -> Example:
@@ -40,14 +40,13 @@ def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin:
     ends = [number for number, message in enumerate(whole, start=1) if message["role"] == "assistant"]
     final, best = messages.positive(row.get("final_speedup")), row.get("best_round")
     if best is None:
-        known = [(value, -number) for number, value in enumerate(speedups, start=1) if value is not None]
+        known = [(value, -number) for number, value in enumerate(speedups, start=1) if value]
         best = -max(known)[1] if known else len(ends)
     if isinstance(best, bool) or not isinstance(best, int) or not 1 <= best <= len(ends):
         raise ValueError(f"best_round is {best!r} in a trajectory of {len(ends)} rounds")
     kept = whole[: ends[best - 1]]
-    rounds = [*speedups[:best], *[None] * (best - len(speedups))]
-    if final is not None:
-        rounds[best - 1] = final
+    final = final or (speedups[best - 1] if best <= len(speedups) else None) or None
+    rounds = feedback.known(speedups, best)
     source = row.get("original_python_code") or None
     entry = str(row.get("entry_point") or "Model")
     injected = messages.names(row.get("injected_skills"))
@@ -59,8 +58,8 @@ def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin:
         backend="triton",
         skills=injected,
         code=messages.fenced(messages.text(kept[-1]), "ModelNew"),
-        speedup=rounds[best - 1],
-        round_speedups=tuple(rounds),
+        speedup=final,
+        round_speedups=(*rounds[:-1], final) if rounds else (),
         quality={key: row[key] for key in ("uuid", "num_rounds", "best_round", "repo_name") if row.get(key) is not None},
         origin=origin,
     )
