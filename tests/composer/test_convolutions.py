@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,12 +99,12 @@ class Drawn(nn.Module):
         return f"{self.before} → {self.conv} → {self.behind} of {list(self.x.shape)} {self.x.stride()}"
 
 
-def drawn(seed: int, count: int) -> dict[str, Program]:
-    """Random convolutions, each under its default schedule or another one."""
+def drawn(seed: int, count: int, kind: Callable[[random.Random], nn.Module] = Drawn) -> dict[str, Program]:
+    """Random modules of a kind, each under its default schedule or another one."""
     rng, made = random.Random(seed), {}
     torch.manual_seed(seed)
     while len(made) < count:
-        module = Drawn(rng).eval()
+        module = kind(rng).eval()
         place = rng.randrange(12)
         program = own(module, module.x, choose=lambda k, n=place: (o := cpp.schedules(k))[n % len(o)])
         made[f"{len(made)} {module} schedule {place}"] = program

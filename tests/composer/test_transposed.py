@@ -18,7 +18,7 @@ from dvk.composer.direct_form import direct_form
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.search.classes import class_of
 from tests.composer.programs import TASK, Program, capture
-from tests.composer.test_convolutions import FLOATS, Drawn, check, own
+from tests.composer.test_convolutions import FLOATS, Drawn, check, drawn, own
 
 randn = torch.randn
 
@@ -57,19 +57,8 @@ class Transposed(nn.Module):
         return f"{self.before} → {self.conv} → {self.behind} of {list(self.x.shape)} {self.x.stride()}"
 
 
-def drawn(seed: int, count: int) -> dict[str, Program]:
-    """Random ones, each under its default schedule or another one."""
-    rng, made = random.Random(seed), {}
-    torch.manual_seed(seed)
-    while len(made) < count:
-        module, place = Transposed(rng).eval(), rng.randrange(12)
-        program = own(module, module.x, choose=lambda k, n=place: (o := cpp.schedules(k))[n % len(o)])
-        made[f"{len(made)} {module} schedule {place}"] = program
-    return made
-
-
 def test_random_ones_agree_with_torch() -> None:
-    made = drawn(5, 36)
+    made = drawn(5, 36, Transposed)
     check(made)
     assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {"direct", "outer", None}
 
@@ -77,7 +66,7 @@ def test_random_ones_agree_with_torch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_many_random_ones_agree_with_torch(seed: int) -> None:
-    check(drawn(200 + seed, 75))
+    check(drawn(200 + seed, 75, Transposed))
 
 
 BLOCKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {

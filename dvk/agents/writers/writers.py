@@ -136,7 +136,7 @@ class Writers:
         """Nobody hears what actors are at that an error, or an interrupt, has left behind."""
         try:
             yield
-        except BaseException:
+        except BaseException:  # Ctrl-C leaves actors at work like any error; it is raised again
             self.close()
             raise
 

@@ -87,8 +87,8 @@ def variants(captured: Captured, backend: Backend, rng: random.Random, count: in
 
 def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
     """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
-    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, own=False))
-    names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule" and n not in recipes.UNSPOKEN)
+    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.UNSPOKEN))
+    names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
     base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue"))
     found = [base]
     if "inplace_epilogue" in names:

@@ -6,7 +6,7 @@ fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
@@ -74,19 +74,20 @@ PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv
             "conv_transpose3d", "convolution"}
 
 
-def applicable(graph: Graph, device: str, backend: str, *, own: bool = True) -> list[str]:
+def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = ()) -> list[str]:
     """Recipes that would change something here, rewrites checked by trying them.
 
     Args:
-        own: look for `OWN_FAMILIES` too.
+        but: recipes that are not looked for.
     """
     from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 
     operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     found = []
-    owned = _owned(graph) if own and backend != "cuda" else ()
-    for recipe in RECIPES.values():
+    wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but]
+    owned = _owned(graph) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    for recipe in wanted:
         if device not in recipe.devices:
             continue
         if recipe.name in OWN_FAMILIES:

@@ -102,7 +102,8 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
              "weights in bfloat16, computed with in float32. It reads the listing of a captured operator graph and writes kernels in "
              "dvk's compact dialect; open it as `nano:FOLDER`.", ""]  # fmt: skip
     if (other := made.get("mean_with")) is not None:
-        lines += [f"Weights are the mean of that run's and of those before it (seed {other.get('seed')}, step {other.get('step')}).", ""]
+        which = f" (seed {other['seed']}, step {other['step']})" if {"seed", "step"} <= other.keys() else ""
+        lines += [f"Weights are the mean of that run's and of those before it{which}.", ""]
     for stage, figures in made["stages"].items():
         lines += [f"## {stage}", "", "| | |", "|---|---|", *(f"| {k} | {_shown(v)} |" for k, v in figures.items()), ""]
     if made["last"]:
