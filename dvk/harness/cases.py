@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from dvk import machine
 from dvk.errors import TaskError
 from dvk.harness import health, sensitivity
 from dvk.harness.agreement import buffers_agree, outputs_agree
@@ -46,8 +47,9 @@ from dvk.tasks.draw import Call
 from dvk.tasks.trees import map_tensors
 
 KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
-STOCK_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
-"""Draws for timed calls."""
+STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())), "cuda": 4 << 30}
+"""Draws for timed calls, which every candidate meets again. Without a GPU a quarter of the memory, should each core serve a referee:
+what finds no room is drawn and computed anew by one thread between the calls of each candidate."""
 
 
 class Unfit(Exception):

@@ -27,6 +27,7 @@ import torch
 from dvk import lanes
 from dvk.config import Judge
 from dvk.errors import TaskError
+from dvk.harness import memory
 from dvk.harness.bench import Bench
 from dvk.harness.calls import put_buffers
 from dvk.harness.cases import Case, Cases, plan
@@ -47,6 +48,7 @@ def serve(channel: Channel) -> None:
     """Judge until the parent closes."""
     # One thread: an OpenMP team of ours would spin on the cores while others are timed.
     torch.set_num_threads(1)
+    memory.keep_freed(large=True)
     referee: _Referee | None = None
     while (order := channel.receive()) is not None:
         if "task" not in order:
@@ -100,6 +102,7 @@ class _Referee:
             except (Failed, Interfered, Gone):
                 peer.close()
         before.bench.close()
+        memory.give_back()
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         if "arm" in order:
