@@ -11,10 +11,9 @@ give it. It is left out, and the reason kept in `skipped`, where the reference r
 is itself worse than its class, or jumps at many elements; before that it is tried with inputs that are
 never negative kept as they are, and with the weights as constructed.
 
-Honest programs refused: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations
-(float64, other summation order, quick exponentials, rounding noise) of 118 modules of all kinds. In the
-first version five were: single accumulators over equal terms, the norm of constant rows, outputs that
-cancel to nothing; `Sums` and `sensitivity` are what that led to.
+Honest programs refused: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations (float64, other summation
+order, quick exponentials, rounding noise) of 118 modules of all kinds. `Sums` and `sensitivity` are for those that once were:
+single accumulators over equal terms, the norm of constant rows, outputs that cancel to nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ from dvk.tasks.trees import map_tensors
 
 KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
 STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())), "cuda": 4 << 30}
-"""Draws for timed calls, which every candidate meets again. Without a GPU a quarter of the memory, should each core serve a referee:
-what finds no room is drawn and computed anew by one thread between the calls of each candidate."""
+"""Draws for timed calls: what finds no room is made anew for each candidate. A quarter of the memory, with a referee on every core."""
 
 
 class Unfit(Exception):
