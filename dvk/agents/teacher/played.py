@@ -28,6 +28,8 @@ from dvk.records import Candidate, Skill, Status, Trace, Turn, Verdict
 
 WORTH = 1.03
 """A note is chosen when its text is so many times faster than the usual one: what a search's interval resolves."""
+CLEARLY = 1.2
+"""…and so many times faster than an unusual one for its note to be learned from that: where `rollout` asks for a summary, too."""
 NUM_OFFERED = 12
 """Notes that a selection chooses from."""
 NUM_SELECTIONS = 2
@@ -35,7 +37,10 @@ NUM_SELECTIONS = 2
 NUM_LONGER = 6
 """Conversations of three attempts a task: as many as of two, of which each attempt begins one."""
 NUM_LEARNT = 3
-"""Summaries a task that learn something; of those that learn nothing there is one."""
+"""Summaries a task that learn something…"""
+IDLE_SHARE = 0.5
+"""…and share of tasks with one that learns nothing: a model shown mostly those proposes nothing, and in training it is asked only about
+conversations that did become faster."""
 SLIPS: Sequence[tuple[str, str]] = (
     (" + ", " - "), (" * ", " + "), ("tl.maximum", "tl.minimum"), ("tl.sum", "tl.max"), ("tl.exp", "tl.log"), (" < ", " <= "),
     ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("e1", "e0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
@@ -186,15 +191,23 @@ def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: rand
 
 def _summaries(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
                settings: Agents) -> Iterator[Taught]:
-    """Conversations that begin as usual: those that a note made faster, and one in which nothing was learned."""
+    """Conversations that a note made faster, most from the usual text or, where that is as fast, from another; and one that taught nothing.
+
+    What is learned is no slower than the usual text: of two other notes the better one may still be bad advice.
+    """
     first = played[0]
-    faster = [(one, one[0].skill) for one in right if one[0].skill is not None and speedup(one[1]) > WORTH * usual]
-    for best, learnt in sorted(faster, key=lambda pair: -speedup(pair[0][1]))[:NUM_LEARNT]:
-        yield _summary(subject, _beside(first, best, played, rng), (learnt,), dialect, settings)
-    slower = min(right, key=lambda one: speedup(one[1]))
-    if slower is not first:
+    learned = [one for one in right if one[0].skill is not None and speedup(one[1]) * WORTH > usual]
+    count = 0
+    for best in sorted(learned, key=lambda one: -speedup(one[1])):
+        slower = [one for one in right if speedup(best[1]) > CLEARLY * speedup(one[1])]
+        opening = first if speedup(best[1]) > WORTH * usual else rng.choice(slower) if slower else None
+        if opening is not None and best[0].skill is not None and count < NUM_LEARNT:
+            count += 1
+            yield _summary(subject, _beside(opening, best, played, rng), (best[0].skill,), dialect, settings)
+    slowest = min(right, key=lambda one: speedup(one[1]))
+    if slowest is not first and rng.random() < IDLE_SHARE:
         idle = [one for one in played if speedup(one[1]) <= WORTH * usual]
-        yield _summary(subject, _beside(first, slower, idle, rng), (), dialect, settings)
+        yield _summary(subject, _beside(first, slowest, idle, rng), (), dialect, settings)
 
 
 def _beside(first: Tried, other: Tried, played: Sequence[Tried], rng: random.Random) -> tuple[Turn, ...]:
