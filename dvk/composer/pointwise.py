@@ -197,11 +197,10 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
         nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
         largest = LARGEST[x.dtype]
-        given = (0.0 if nan is None else nan, largest if top is None else top, -largest if bottom is None else bottom)
-        nan, top, bottom = (converted(low, v, x.dtype) for v in given)
-        y = low.pw("where", low.pw("isnan", x), nan, x)
-        y = low.pw("where", low.pw("eq", x, math.inf), top, y)
-        return finish(low, node, low.pw("where", low.pw("eq", x, -math.inf), bottom, y))
+        y = low.pw("where", low.pw("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
+        y = low.pw("where", low.pw("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
+        y = low.pw("where", low.pw("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
+        return finish(low, node, y)
     other = found[1]
     if not isinstance(other, View):
         return None
