@@ -24,7 +24,7 @@ def content_hash(*parts: str) -> str:
     """Sixteen hex digits that identify `parts`; order matters."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.encode())
+        digest.update(part.encode(errors="surrogatepass"))
         digest.update(b"\0")
     return digest.hexdigest()[:16]
 

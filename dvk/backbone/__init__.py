@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dvk import registry
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.records import Record, Tokens
+from dvk.sandbox.wire import whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +67,11 @@ class Completion(Record):
     finish: Literal["stop", "length", "error"] = Field(description="Ended by itself, at the token limit, or because it failed.")
     error: str | None = Field(None, description="What failed; present if and only if finish is `error`.")
     tool_calls: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool calls, where a server parses them out of the text.")
+
+    @field_validator("text", "error", "tool_calls", mode="before")
+    @classmethod
+    def _writable(cls, value: Any) -> Any:
+        return whole(value)  # a server may send anything
 
     @model_validator(mode="after")
     def _consistent(self) -> Completion:

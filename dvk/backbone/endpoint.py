@@ -19,6 +19,7 @@ from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
 from dvk.backbone.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
+from dvk.sandbox.wire import whole
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
@@ -126,4 +127,5 @@ class Endpoint:
 
 
 def _said(error: openai.APIError) -> str:
-    return str(error.message).strip().splitlines()[0][:300] if str(error.message).strip() else "no reason given"
+    message = str(whole(str(error.message))).strip()
+    return message.splitlines()[0][:300] if message else "no reason given"

@@ -32,6 +32,8 @@ IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv
 
 RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | carried.texts().keys()
 """Names that the program uses itself."""
+KERNEL = re.compile(r"(run_)?k\d+\w*")
+"""What kernels and their launchers may be called."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
 Makers = dict[tuple[str, tuple[str, ...]], int]
@@ -309,7 +311,8 @@ def literal(value: Any, name: Callable[[str], str]) -> str:
 def parameter(name: str) -> str:
     """The name under which the program knows an argument of forward(): the argument's own where that is safe."""
     text = re.sub(r"\W", "_", name)
-    if text == name and not (keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or text.startswith("_")):
+    taken = keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or KERNEL.fullmatch(text)
+    if text == name and not taken and not text.startswith(("_", "arg_")):
         return text
     return f"arg_{text}"
 

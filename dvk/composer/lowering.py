@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.prims import BYTES, FLOATS, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
+from dvk.composer.prims import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
 
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
@@ -163,7 +163,7 @@ class Lowering:
         Registers hold halves unrounded, which is more accurate, but a comparison or a rounding step must not
         depend on whether a value went through memory: `y == y.amax()` would find nothing.
         """
-        if not isinstance(value, View) or value.dtype not in ("float16", "bfloat16"):
+        if not isinstance(value, View) or value.dtype not in HALVES:
             return value
         if value.base.kind in ("source", "extern") or value.base.op == "cast":
             return value

@@ -11,7 +11,7 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import Declined, Lowering, as_operand, is_number, rule
-from dvk.composer.prims import FLOATS, Operand, View, register_type, rounded
+from dvk.composer.prims import FLOATS, HALVES, INTS, Operand, View, register_type, rounded
 from dvk.records import Node
 
 
@@ -29,6 +29,19 @@ def finish(low: Lowering, node: Node, value: View) -> View:
     if value.steps and node.strides != contiguous_strides(node.shape or ()):
         value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
     return value
+
+
+def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
+    """An operand that PyTorch converts to the half type of the result before it computes: what lies beyond its range is infinite.
+
+    Inside a kernel it would stay finite. Arithmetic takes a number at full precision and needs none of this.
+    """
+    if dtype not in HALVES:
+        return value
+    if isinstance(value, View):
+        return value if value.dtype in (dtype, "bool") else low.pw("cast", value, dtype=dtype, compute="float32")
+    nearest = rounded(float(value), dtype)
+    return nearest if math.isinf(nearest) else value
 
 
 def _compute(node: Node, values: list[Operand]) -> str:
@@ -79,6 +92,23 @@ BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
+def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
+    """Operands as a comparison sees them: beside a half tensor, numbers and tensors that give way in promotion are rounded to its type."""
+    half = next((v for v in pair if isinstance(v, View) and v.dtype in HALVES), None)
+    found: list[Operand] = []
+    for value in pair:
+        if half is None:
+            found.append(value)
+        elif not isinstance(value, View):
+            nearest = rounded(float(value), half.dtype)
+            found.append(value if nearest == value else nearest)
+        elif value.dtype in INTS or (value.shape == () != half.shape and value.dtype in FLOATS):
+            found.append(low.pw("cast", value, dtype=half.dtype, compute="float32"))
+        else:
+            found.append(low.settled(value))
+    return found
+
+
 def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     op = BINARY[node.op.split(".")[1]]
     found = operands(node, args, 2)
@@ -87,11 +117,9 @@ def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         return None
     compute = _compute(node, found)
     if op in COMPARISONS:
-        # Arithmetic takes a number at full precision, a comparison first rounds it to the tensor's dtype.
-        halves = [v.dtype for v in found if isinstance(v, View) and v.dtype in ("float16", "bfloat16")]
-        found = [rounded(v, halves[0]) if halves and isinstance(v, float) else low.settled(v) for v in found]
+        found = _compared(low, *found)
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
-    a, b = found
+    a, b = (converted(low, v, node.dtype) for v in found) if op in ("max", "min") else found
     if alpha != 1:
         b = b * alpha if is_number(b) else low.pw("mul", b, alpha, compute=compute)
     if op in ("and", "or"):
@@ -169,9 +197,10 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
         nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
         largest = LARGEST[x.dtype]
-        y = low.pw("where", low.pw("isnan", x), 0.0 if nan is None else nan, x)
-        y = low.pw("where", low.pw("eq", x, math.inf), largest if top is None else top, y)
-        return finish(low, node, low.pw("where", low.pw("eq", x, -math.inf), -largest if bottom is None else bottom, y))
+        y = low.pw("where", low.pw("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
+        y = low.pw("where", low.pw("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
+        y = low.pw("where", low.pw("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
+        return finish(low, node, y)
     other = found[1]
     if not isinstance(other, View):
         return None
@@ -209,7 +238,7 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
             bound = as_operand(end)
             if bound is None:
                 return None
-            x = low.pw(op, x, bound, compute=compute)
+            x = low.pw(op, x, converted(low, bound, node.dtype), compute=compute)
     return finish(low, node, x)
 
 
@@ -220,7 +249,9 @@ def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     found = operands(node, args, 3)
     if found is None or not isinstance(found[0], View) or found[0].dtype != "bool":
         return None
-    return finish(low, node, low.pw("where", *found, compute=_compute(node, found[1:])))
+    chosen, *values = found
+    compute = _compute(node, values)
+    return finish(low, node, low.pw("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
 
 
 @rule("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool", "_assert_tensor_metadata")
@@ -261,6 +292,7 @@ def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     value = 0 if "zeros" in name else 1 if "ones" in name else args[0] if "scalar" in name else args[-1]
     if not is_number(value):
         return None
+    value = converted(low, value, node.dtype)
     return low.pw("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
 
 

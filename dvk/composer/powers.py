@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from dvk.composer.lowering import Lowering, rule
-from dvk.composer.pointwise import finish, operands
+from dvk.composer.pointwise import converted, finish, operands
 from dvk.composer.prims import FLOATS, Operand, View, register_type
 from dvk.records import Node
 
@@ -20,7 +20,7 @@ def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     found = operands(node, args, 2)
     if found is None or node.dtype not in FLOATS:
         return None
-    base, power = found
+    base, power = converted(low, found[0], node.dtype), found[1]
     compute = register_type(node.dtype)
     if isinstance(base, View) and not isinstance(power, View):
         x = low.typed(base, compute)

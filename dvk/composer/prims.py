@@ -17,6 +17,7 @@ from dvk.composer.affine import ZERO, Affine, Index, contiguous_strides, delinea
 from dvk.records import Node
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+HALVES = ("float16", "bfloat16")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
          "float64": 8}
@@ -175,12 +176,12 @@ def reduced_dims(prim: Prim) -> tuple[int, ...]:
 
 def register_type(dtype: str) -> str:
     """The type a value has inside a kernel: half types are computed in float32."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return "float32" if dtype in HALVES else dtype
 
 
 def rounded(value: float, dtype: str) -> float:
     """A number as the nearest value of a half type; unchanged for other types."""
-    if dtype not in ("float16", "bfloat16") or value != value or value in (float("inf"), float("-inf")):
+    if dtype not in HALVES or value != value or value in (float("inf"), float("-inf")):
         return value
     try:
         if dtype == "float16":

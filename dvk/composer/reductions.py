@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from dvk.composer.lowering import Lowering, rule
-from dvk.composer.pointwise import finish
+from dvk.composer.pointwise import converted, finish
 from dvk.composer.prims import FLOATS, View, register_type
 from dvk.composer.sizes import over
 from dvk.records import Node
@@ -53,7 +53,10 @@ def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if not isinstance(x, View) or node.dtype is None or not x.shape:
         return None
     if name in ("max", "min") and len(args) > 1:
-        return finish(low, node, low.pw(name, x, args[1], compute=register_type(node.dtype))) if isinstance(args[1], View) else None
+        if not isinstance(args[1], View):
+            return None
+        pair = [converted(low, v, node.dtype) for v in (x, args[1])]
+        return finish(low, node, low.pw(name, *pair, compute=register_type(node.dtype)))
     if name == "prod" and len(args) > 1 and isinstance(args[1], dict):
         return None
     dims = tuple(d % len(x.shape) for d in _dims(_argument(args, kwargs, 1, "dim", None)))

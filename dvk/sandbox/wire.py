@@ -1,7 +1,8 @@
 """JSON objects over a Unix socket: four bytes of length, then UTF-8 text; descriptors travel with a frame's first byte.
 
 Both directions, parent ↔ child (the protocol) and parent ↔ warden ↔ zygote (control). It trusts
-nobody: an oversized or unreadable frame is a `Garbled`, never another exception. Who does not ask
+nobody: an oversized or unreadable frame is a `Garbled`, never another exception, and texts are such
+that can be written down. Who does not ask
 for descriptors (`send` and `pull` do) is given none: the kernel drops those sent to a plain recv.
 """
 
@@ -25,6 +26,15 @@ MAX_DESCRIPTORS = 250
 
 class Garbled(Exception):
     """The other end sent something that is not a frame with one JSON object."""
+
+
+def whole(value: Any) -> Any:
+    """A JSON value with `?` for halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {whole(key): whole(item) for key, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def encode(value: dict[str, Any]) -> bytes:
@@ -65,7 +75,9 @@ class Frames:
         body = bytes(self._buffer[4 : 4 + size])
         del self._buffer[: 4 + size]
         try:
-            value = json.loads(body)
+            text = body.decode()
+            value = json.loads(text)
+            value = whole(value) if "\\ud" in text or "\\uD" in text else value
         except (ValueError, RecursionError) as error:
             raise Garbled(str(error)) from None
         if not isinstance(value, dict):

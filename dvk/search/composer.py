@@ -60,11 +60,14 @@ class Planner:
         return self._fused[key]
 
     def candidate(self, plan: Plan, title: str) -> Candidate:
-        """The drop-in that executes `plan`, with the skills whose recipes it uses."""
+        """The drop-in that executes `plan`, with the skills whose recipes it uses.
+
+        Equal programs have equal sources, under whatever title: nothing is judged twice.
+        """
         problem = self.problem
         composition = self.fused(plan.recipes)
         plan = Plan(plan.recipes, {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered})
-        made = write(problem.task, self.captured, composition, plan, problem.backend, title=title)
+        made = write(problem.task, self.captured, composition, plan, problem.backend)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
             used |= schedule_recipes(kernel, made.schedule[kernel.name], problem.backend)
@@ -74,7 +77,7 @@ class Planner:
             if skill.recipe in used:
                 first.setdefault(str(skill.recipe), skill.name)
         behind = tuple(first.values())
-        return made.model_copy(update={"skills": behind, "recipes": tuple(r for r in self.order if r in used)})
+        return made.model_copy(update={"title": title, "skills": behind, "recipes": tuple(r for r in self.order if r in used)})
 
     def first(self, kernel: Kernel) -> Mapping[str, Any]:
         """The schedule to begin with: the best known, or else the composer's default."""

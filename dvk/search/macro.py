@@ -38,7 +38,7 @@ def search(problem: Problem) -> Proposals:
     writer.prose("has a planner name moves by calls of a tool")
     planner = Planner(problem)
     plan, title = planner.structures()[0]
-    opening = planner.candidate(plan, "").model_copy(update={"title": title})
+    opening = planner.candidate(plan, title)
     (verdict,) = yield [opening]
     if verdict is None or verdict.status is Status.BROKEN_TASK:
         return

@@ -43,7 +43,7 @@ class Attempt:
 
 
 class Proposed:
-    """What a search has proposed so far, so that no move leads there again. Equal programs have equal sources: none says its title."""
+    """What a search has proposed so far, so that no move leads there again."""
 
     def __init__(self) -> None:
         self._plans: set[str] = set()

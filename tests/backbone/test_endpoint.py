@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone import Conversation, Sampling, open_backbone
+from dvk.backbone import Completion, Conversation, Sampling, open_backbone
 from dvk.backbone.hf import Hf
 from dvk.config import Backbone as Settings
 from dvk.config import Config
@@ -75,6 +75,16 @@ def test_what_concerns_one_conversation_finishes_it_with_an_error() -> None:
     with serving(open_backbone("scripted"), stumbles=[(500, {"message": "out of memory"})] * 2) as server:
         assert "out of memory" in (client_of(server, retries=1).generate(asking("a"), Sampling())[0].error or "")
         assert len(server.requests) == 2
+
+
+def test_what_a_server_sends_can_be_written_down() -> None:
+    with serving(open_backbone("scripted"), stumbles=[(400, {"message": "no \ud83d in prompts"}), (401, {"message": "\ud83d"})]) as server:
+        (answer,) = client_of(server).generate(asking("a"), Sampling())
+        assert "no ? in prompts" in (answer.error or "") and answer.model_dump_json()
+        with pytest.raises(UsageError, match=r"\?"):
+            client_of(server).generate(asking("a"), Sampling())
+    said = Completion(text="a \ud83d", finish="stop", tool_calls=({"function": {"name": "\ud83d", "arguments": ["\U0001f600"]}},))
+    assert said.text == "a ?" and said.tool_calls == ({"function": {"name": "?", "arguments": ["\U0001f600"]}},) and said.model_dump_json()
 
 
 def test_tool_calls_and_stops_come_through(tmp_path: Path) -> None:

@@ -398,6 +398,33 @@ def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
             assert differences(got, want) == [], (pair, number)
 
 
+BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
+    lambda x, t, big: torch.where(x > 0, big, x) / big,
+    lambda x, t, big: torch.where(x > 0, x, -big) / big,
+    lambda x, t, big: torch.where(x > 0, t, x) / big,
+    lambda x, t, big: torch.where(x > 0, torch.tensor(big), x) / big,
+    lambda x, t, big: torch.maximum(x, t) / big,
+    lambda x, t, big: torch.max(x, t) / big,
+    lambda x, t, big: x.clamp(t) / big,
+    lambda x, t, big: torch.nan_to_num(x / 0, 0, big, -big) / big,
+    lambda x, t, big: torch.nan_to_num(x / 0 * 0, big) / big,
+    lambda x, t, big: (torch.scalar_tensor(big, dtype=x.dtype) + x) / big,
+    lambda x, t, big: torch.pow(big, x - 1) / big,
+    lambda x, t, big: x / 0 > t,
+    lambda x, t, big: x + 1024 >= torch.arange(1024, 1030),
+]
+"""With numbers that a half cannot hold, of which eager makes the nearest that it can, and infinity of what is too large."""
+
+
+@pytest.mark.parametrize("dtype, big", [(torch.float16, 1e6), (torch.bfloat16, 3.4e38)])
+def test_a_number_that_a_half_cannot_hold_is_in_a_kernel_what_eager_makes_of_it(dtype: torch.dtype, big: float) -> None:
+    x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 1.0, 2.0]).to(dtype)
+    made = [Program(lambda x, t, f=f: f(x, t, big), x, torch.tensor(big, dtype=torch.float64)) for f in BEYOND]
+    for number, program in enumerate(compiled(made)):
+        assert differences(program.run(), program.eager()) == [], number
+        assert not program.externs
+
+
 MADE: list[Operator] = [
     lambda x: x + torch.arange(6),
     lambda x: x * torch.arange(2, 14, 2),

@@ -232,6 +232,14 @@ DEAD: list[Callable[[torch.Tensor], object]] = [
     lambda x: (x**1).exp(),
     lambda x: x.to(torch.float32).cos(),
     lambda x: F.dropout(x, 0.0, training=True) * 2,
+    lambda x: x.double().float().exp(),
+    lambda x: (x > 0).float().bool().cumsum(0),
+    lambda x: F.relu(x).clamp_min(0) + 1,
+    lambda x: x.clamp(-1, 2).clamp(-1, 3) + 1,
+    lambda x: F.relu6(F.hardtanh(x, 0.5, 4.0)) + 1,
+    lambda x: x.sigmoid().clamp(0, 1) + 1,
+    lambda x: x.clamp(min=3, max=1).clamp_max(1) + 1,
+    lambda x: x.square().clip(min=0).abs() + 1,
 ]
 
 
@@ -244,6 +252,12 @@ def test_dead_operators_go_and_nothing_changes() -> None:
         assert differences(program.run(), program.eager()) == []
 
 
+def test_a_cast_there_and_back_between_two_calls_costs_no_kernel() -> None:
+    program = Program(lambda x, w: F.linear(F.linear(x, w).float().bfloat16(), w), *(torch.randn(4, 4).bfloat16() for _ in range(2)))
+    assert "dead_code" in program.recipes and not program.kernels and len(program.externs) == 2
+    assert differences(program.run(), program.eager()) == []
+
+
 def aliased(x: torch.Tensor) -> torch.Tensor:
     return (x * 1).view(-1)
 
@@ -254,12 +268,20 @@ def written(x: torch.Tensor) -> torch.Tensor:
     return y * 2
 
 
+def written_after(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    wide = y.double()
+    before = wide.float()
+    y.view(-1).add_(1)
+    return before * y
+
+
 def returned_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     a = F.relu(x)
     return a, F.relu(a).view(-1)
 
 
-@pytest.mark.parametrize("function", [lambda x: x * 1, aliased, written, returned_twice])
+@pytest.mark.parametrize("function", [lambda x: x * 1, lambda x: x.double().float(), aliased, written, written_after, returned_twice])
 def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[torch.Tensor], object]) -> None:
     x = torch.randn(3, 4)
     program = Program(function, x, recipes=("dead_code", "fuse_pointwise"))
@@ -284,6 +306,15 @@ def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[t
         lambda x: torch.abs(x.sin()),
         lambda x: x * torch.ones(3, 1),
         lambda x: x.to(torch.float64),
+        lambda x: x.half().float(),
+        lambda x: x.long().int().double().float(),
+        lambda x: x.clamp(-1, 2).clamp(-1, 1.5),
+        lambda x: x.clamp(min=3, max=1).clamp_min(2),
+        lambda x: x.clamp(x.amin(), 2).clamp_max(1),
+        lambda x: F.relu(x).clamp_min(1),
+        lambda x: x.int().square().clamp_min(0),
+        lambda x: x.int().abs().relu(),
+        lambda x: x.tanh().clamp_min(-0.5),
     ],
 )
 def test_what_changes_something_is_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -38,6 +38,7 @@ BAD = [
     ("affine", "bad/one_element", "mismatch", "worst at [21, 100]"),
     ("affine", "bad/returns_nothing", "mismatch", "NoneType"),
     ("affine", "bad/raises", "launch_error", "RuntimeError: not on this machine"),
+    ("affine", "bad/raises_half", "launch_error", "RuntimeError: half ? of a pair"),
     ("affine", "bad/no_model_new", "rejected", "ModelNew"),
     ("affine", "bad/not_python", "rejected", "not Python"),
     ("affine", "bad/import_fails", "compile_error", "no_such_package"),

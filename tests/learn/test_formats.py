@@ -105,6 +105,12 @@ def test_cold_start(tmp_path: Path) -> None:
     assert second.round_speedups == (None, 1.4, 2.5, None, 3.0) and len(second.messages) == 10
 
 
+def test_half_of_a_surrogate_pair_can_be_written_down(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "a \ud83d"}, {"role": "assistant", "content": "b \U0001f600"}]
+    (found,) = formats.read(json_lines(tmp_path / "talk.jsonl", [{"messages": talk}]))
+    assert [m["content"] for m in found.messages] == ["a ?", "b \U0001f600"] and found.model_dump_json()
+
+
 def test_seed_records(tmp_path: Path) -> None:
     row = coldstart_row(round_speedups=[0.0, 1.4, 2.5, -1, 1.1], injected_skills=["tile", {"name": "fuse"}])
     del row["best_round"], row["final_speedup"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session, call, launcher
+from dvk.sandbox import Death, Message, Session, call, launcher, wire
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +52,15 @@ def test_requests_and_answers():
         assert answer.value["threads"] == 1
     assert gone(child) and not home.exists()
     assert session.receive(1) == Death("closed", "")
+
+
+def test_what_a_child_says_can_be_written_down():
+    frames = wire.Frames()
+    raw = b'{"raw": "\xed\xa0\xbd"}'
+    frames.feed(wire.encode({"half": ["a \ud83d", {"\udc00": 1}], "whole": "\U0001f600"}) + len(raw).to_bytes(4, "little") + raw)
+    assert frames.next() == {"half": ["a ?", {"?": 1}], "whole": "\U0001f600"}
+    with pytest.raises(wire.Garbled):
+        frames.next()
 
 
 def test_a_child_can_compute_although_it_was_forked():

@@ -56,6 +56,13 @@ def test_same_verdicts_same_proposals(conv):
     assert len(first) > 3
 
 
+def test_one_program_is_one_candidate_under_any_title(conv):
+    planner = Planner(conv)
+    plan, _ = planner.structures()[0]
+    first, second = (planner.candidate(plan, title) for title in ("one", "two"))
+    assert first.id == second.id and (first.title, second.title) == ("one", "two")
+
+
 def test_a_measured_recipe_is_kept_only_where_it_won(conv):
     def slower_in_channels_last(candidate: Candidate) -> float:
         return 0.5 if "channels_last" in candidate.recipes else 2.0

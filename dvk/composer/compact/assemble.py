@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dvk.composer import cpp, dropin, triton_math
+from dvk.composer.apart import names_bound_by
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
 from dvk.composer.compact.expand import Unreadable, expand
@@ -44,7 +45,7 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     run = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
     program = _program(task, run, {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")})
     _check_names(tree, python, set(given))
-    taken = dropin.names_bound_by(task.source)
+    taken = names_bound_by(task.source)
     mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and
                (n in given or n in tree_names(tree))}

@@ -7,8 +7,9 @@ about the error of float32 products; in half types they keep scores in float32, 
 which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and
 measurement does whether it pays.
 
-It applies where nobody else reads the scores or the weights, dropout is inactive, the number c is positive and every type along the
-way is that of q, k and v, or float32 between half types. `masks` says what becomes of masks.
+It applies where nobody else reads the scores or the weights, dropout is inactive, a number c is positive and every type along the
+way is that of q, k and v, or float32 between half types. Where c is a tensor, q is multiplied or divided by it: it may have any sign,
+and is rounded into q instead of the scores. `masks` says what becomes of masks.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Match:
     queries: Operand = field(init=False)
     keys: Operand = field(init=False)
     scale: float = 1.0
+    factors: list[tuple[str, Node, tuple[int, ...]]] = field(default_factory=list)
+    """`mul` or `div`, by a tensor that is one value for all scores of a head, and the scores' dimensions before the last two there."""
     score_lead: tuple[int, ...] = ()
     """Of q·kᵀ."""
     mask_lead: tuple[int, ...] | None = None
@@ -110,14 +113,15 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]], kept: Iterable[str]) -> Match | None:
     """The attention that ends with a product; None where it is none, or one that the library would not compute alike."""
-    product = product_of(last, nodes)
+    product = product_of(last, nodes) if packet(last) != "baddbmm" else None
     for turned in (product, product.turned()) if product is not None else ():
         if turned.left.order == tuple(range(len(turned.left.order))):
             *lead, columns, summed = turned.right.order
             weights = nodes[turned.left.name]
             found = Match(last, Operand(turned.right.name, (*lead, summed, columns)), turned.out, tuple((weights.shape or ())[:-2]))
             touched = kept if _to_scores(found, weights, nodes, readers) else None
-            names = [n.name for n in (*found.inner, last)] + [m.name for m in found.masks] + [found.values.name]
+            names = [n.name for n in (*found.inner, last, *(f for _, f, _ in found.factors))] + [m.name for m in found.masks]
+            names.append(found.values.name)
             if touched is not None and not {*names, found.queries.name, found.keys.name}.intersection(touched) and _agree(found, nodes):
                 return found
     return None
@@ -133,6 +137,10 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
         name, source = packet(node), nodes.get(ref(node.args[0]) or "") if node.args else None
         product = product_of(node, nodes) if normalised else None
         if product is not None:
+            if name == "baddbmm":
+                if not _adds(found, node, later, nodes):
+                    return False
+                later *= number(node.kwargs.get("alpha", 1), nodes) or 0.0
             return _queries(found, product if product.is_plain else product.turned(), node, later, nodes, readers)
         if source is None and name != "where":
             return False
@@ -143,15 +151,23 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
             if normalised or node.args[1] not in (-1, len(node.shape) - 1):
                 return False
             normalised = True
-        elif name in ("mul", "div") and normalised and len(node.args) == 2 and type(node.args[1]) in (int, float) and not node.kwargs:
-            if not 0 < node.args[1] < math.inf:
+        elif normalised and name in ("mul", "div") and len(node.args) == 2 and not node.kwargs:
+            source, by = _scaled(node, nodes)
+            if source is None or source.shape != node.shape or by is None:
                 return False
-            factor = node.args[1] if name == "mul" else 1 / node.args[1]
-            later *= factor
-            room /= max(factor, 1.0)
+            if isinstance(by, Node):
+                if by.dtype not in FLOATS or any(size != 1 for size in _shape(by)[-2:]) or (by.shape != () and by.dtype != dtype):
+                    return False
+                found.factors.append((name, by, node.shape[:-2]))
+            else:
+                if not 0 < by < math.inf:
+                    return False
+                factor = by if name == "mul" else 1 / by
+                later *= factor
+                room /= max(factor, 1.0)
         elif normalised and name in ("add", "masked_fill", "where"):
             mask = _mask(node, nodes, later, room)
-            if mask is None or found.mask_lead not in (None, node.shape[:-2]):
+            if mask is None or found.factors or found.mask_lead not in (None, node.shape[:-2]):
                 return False
             source, found.mask_lead = nodes[mask[0]], node.shape[:-2]
             if source.shape != node.shape:
@@ -174,6 +190,27 @@ def _passes(node: Node, source: Node | None) -> bool:
         return not node.args[2] or node.args[1] == 0
     return name in ("to", "_to_copy", "type_as", "float", "contiguous", "clone", "detach", "alias", "expand", *RESHAPES) and \
         math.prod(source.shape) == math.prod(node.shape or ())
+
+
+def _scaled(node: Node, nodes: Mapping[str, Node]) -> tuple[Node | None, float | Node | None]:
+    """What is multiplied or divided, and the number or tensor that it is by."""
+    scores, by = (nodes.get(ref(a) or "") for a in node.args)
+    if packet(node) == "mul" and by is not None and by.shape == node.shape:
+        return by, scores
+    value = number(node.args[1], nodes)
+    return scores, by if value is None else value
+
+
+def _adds(found: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> bool:
+    """Take the mask to which a `baddbmm` adds its product; times 0 it is none, whatever it holds. False where it is more than a mask."""
+    beta, bias, lead = number(node.kwargs.get("beta", 1), nodes), nodes[ref(node.args[0]) or ""], _shape(node)[:-2]
+    if beta == 0:
+        return True
+    if beta != 1 or later != 1 or found.factors or bias.dtype != node.dtype or found.mask_lead not in (None, lead):
+        return False
+    found.mask_lead = lead
+    found.masks.insert(0, Mask(bias.name, None))
+    return True
 
 
 def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> tuple[str, Mask] | None:
@@ -236,6 +273,9 @@ def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
         return False  # one of them broadcasts over more than batch and heads
     if not math.prod(found.heads) == math.prod(found.score_lead) == math.prod(found.lead):
         return False
+    for _, by, lead in found.factors:
+        if len(_shape(by)) > LEADS + 2 or (math.prod(_shape(by)) != 1 and (lead != found.heads or len(lead) > LEADS)):
+            return False
     ones = (1,) * len(found.heads)
     masks = [_shape(nodes[m.name])[:-2] for m in found.masks]
     merged = [(*ones[len(mask):], *mask)[1:] for mask in masks]
@@ -243,10 +283,10 @@ def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
 
 
 def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
-    """The product that `matmul`, `bmm` or an `einsum` of two computes; None for any other operator."""
+    """The product that `matmul`, `bmm` or an `einsum` of two computes, or to which `baddbmm` adds; None for any other operator."""
     name = packet(node)
-    if name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs:
-        a, b = (nodes[ref(v) or ""] for v in node.args)
+    if name == "baddbmm" or (name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs):
+        a, b = (nodes[ref(v) or ""] for v in node.args[-2:])
         ranks = len(a.shape or ()), len(b.shape or ())
         if min(ranks) < 2:
             return None
@@ -279,6 +319,8 @@ def _written(graph: Graph, found: Match, nodes: Mapping[str, Node]) -> list[Node
     q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
                ((found.queries, found.score_lead), (found.keys, found.score_lead), (found.values, found.lead)))
     rows, columns, width = _shape(q)[-2], _shape(k)[-2], _shape(v)[-1]
+    for name, by, _ in found.factors:
+        q = new.add(f"{name}.Tensor", (q, by), _shape(q))
     q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns), len(found.heads) + 2)
     # Fused kernels keep what belongs to a token together.
     strides = (rows * four[1] * width, width, four[1] * width, 1)

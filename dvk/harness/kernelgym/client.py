@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from dvk.config import Remote
 from dvk.errors import MachineError, UsageError
 from dvk.harness.kernelgym.fields import ENDED, Result
+from dvk.sandbox.wire import whole
 
 SCHEME = "kernelgym:"
 ASK_S = 30.0
@@ -184,7 +185,7 @@ def url_of(judge: str) -> str:
 
 def _decoded(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return whole(json.loads(body))
     except ValueError:
         return body[:300].decode(errors="replace")
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from dvk.errors import MachineError, UsageError
+from dvk.sandbox.wire import whole
 
 BATCH_ROWS = 256
 """Rows decoded at a time: trajectories of 100 kB make 25 MB."""
@@ -85,7 +86,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise UsageError(f"{path}:{number}: not JSON", "give a file with one JSON object a line") from None
             if not isinstance(row, dict):
                 raise UsageError(f"{path}:{number}: not a JSON object", "give a file with one JSON object a line")
-            yield row
+            yield whole(row) if b"\\ud" in line or b"\\uD" in line else row
 
 
 def _pyarrow() -> tuple[ModuleType, ModuleType]:

@@ -249,7 +249,7 @@ class Session:
             return None
         plan = Plan(candidate.recipes, candidate.schedule)
         part = Part(self.task, self.captured, fuse(self.task, self.captured, plan.recipes), plan)
-        return part if join([part], self.backend, title=candidate.title).source == candidate.source else None
+        return part if join([part], self.backend).source == candidate.source else None
 
     def _covers(self, claim: Turn) -> bool:
         """It was timed against all that is asked for."""

@@ -1,0 +1,119 @@
+"""Generated text below a user's file, in one module: neither may take the other's names.
+
+What the generated text imports or defines under a name that the file uses for something else is renamed; builtins that the file gives
+another meaning are named by their module; and the original goes by a name of its own where the generated text uses its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator
+
+OWNER = "dvk_original"
+"""What generated text calls the module or function that it stands in for."""
+KEPT = {"ModelNew", "replace", "dvk_replace"}
+"""What others find in a drop-in by name."""
+
+FIELD, WORD = re.compile(r"\{[^{}]*\}"), re.compile(r"(?<![\w.!'\"])[A-Za-z_]\w*")
+"""What an f-string replaces, on one line, and the names in that."""
+
+
+def beside(source: str, entry: str, generated: str) -> str:
+    """The generated text, to stand below the file whose `entry` it calls `OWNER`."""
+    tree = ast.parse(generated)
+    theirs, mine = _origins(ast.parse(source)), _origins(tree)
+    clashing = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]} - KEPT
+    if clashing:
+        generated = _renamed(generated, tree, clashing)
+    generated = _with_own_builtins(source, generated)
+    taken = {*_bound(tree), *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)), *dir(builtins)}
+    return f"{OWNER} = {entry}\n\n{generated}" if entry in taken else generated.replace(OWNER, entry)
+
+
+def names_bound_by(source: str) -> set[str]:
+    """Names that a file's text binds, arguments aside; `*` for what a star import brings."""
+    return _bound(ast.parse(source))
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    return {name for node in ast.walk(tree) for name, _ in _binds(node)}
+
+
+def _binds(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Names that a statement or target binds, and to what: the path of an import, else where it stands."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name, f"line {node.lineno}"
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id, f"line {node.lineno}"
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            top = alias.name.split(".")[0]
+            path = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name if alias.asname else top
+            yield alias.asname or top, path
+
+
+def _origins(tree: ast.Module) -> dict[str, set[str]]:
+    """The names at the top of a text, and to what it binds them."""
+    found: dict[str, set[str]] = {}
+    for statement in tree.body:
+        inner = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        for node in [statement] if inner else ast.walk(statement):
+            for name, origin in _binds(node):
+                found.setdefault(name, set()).add(origin)
+    return found
+
+
+def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
+    """The text with `dvk_` before these names of its own, keywords of calls aside."""
+    lines = text.splitlines(keepends=True)
+    imports = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
+    for token, before, after, inside in reversed(list(_names("".join(lines)))):
+        keyword_of_call = inside and after == "=" and before in ("(", ",")
+        if token.string in names and before != "." and not keyword_of_call and token.start[0] not in imports:
+            _put(lines, token, f"dvk_{token.string}")
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                alias.asname = f"dvk_{bound}" if bound in names else alias.asname
+            lines[node.lineno - 1] = f"{ast.unparse(node)}\n"
+    return "".join(lines)
+
+
+def _with_own_builtins(source: str, generated: str) -> str:
+    """The generated text, safe from a file that gives builtin names another meaning (`from torch import *`)."""
+    bound = names_bound_by(source)
+    shadowed = {n for n in dir(builtins) if ("*" in bound or n in bound) and not keyword.iskeyword(n)} - {"super"}
+    if not shadowed:
+        return generated
+    lines = generated.splitlines(keepends=True)
+    for token, before, after, _ in reversed(list(_names(generated))):
+        if token.string in shadowed and before not in (".", "import", "def") and after != "=":
+            _put(lines, token, f"_dvk_builtins.{token.string}")
+    return "import builtins as _dvk_builtins\n\n" + "".join(lines)
+
+
+def _names(text: str) -> Iterator[tuple[tokenize.TokenInfo, str, str, bool]]:
+    """Every name of a text, with the tokens before and after it, and whether it stands inside brackets."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    depth = 0
+    for before, token, after in zip([tokens[0], *tokens], tokens, tokens[1:], strict=False):
+        depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+        if token.type == tokenize.NAME:
+            yield token, before.string, after.string, depth > 0
+        elif token.type == tokenize.STRING and token.string[0] in "fF":
+            # Until Python 3.12 such a string is one token.
+            for field in FIELD.finditer(token.string):
+                for name in WORD.finditer(token.string, *field.span()):
+                    yield token._replace(string=name[0], start=(token.start[0], token.start[1] + name.start())), "", "", True
+
+
+def _put(lines: list[str], token: tokenize.TokenInfo, text: str) -> None:
+    row, column = token.start
+    line = lines[row - 1]
+    lines[row - 1] = line[:column] + text + line[column + len(token.string):]
