@@ -232,6 +232,16 @@ def test_other_sequences_stay_calls(name: str) -> None:
     assert any("gru" in n.op or "lstm" in n.op for n in graph.nodes)
 
 
+def test_operands_by_name_are_no_hindrance() -> None:
+    def named(x: torch.Tensor, h: torch.Tensor, *w: torch.Tensor) -> Any:
+        new = torch.gru_cell(x, h, w_ih=w[0], w_hh=w[1])
+        return torch.gru(new[None], new[None], list(w), False, 1, 0.0, train=False, bidirectional=False, batch_first=False)
+
+    args = (randn(3, 9), randn(3, 9), randn(27, 9), randn(27, 9))
+    program = Program(named, *args)
+    assert differences(program.run(), program.eager(), scale=5) == []
+
+
 def test_a_state_that_is_written_in_place_keeps_its_cell() -> None:
     class Kept(nn.Module):
         def __init__(self) -> None:

@@ -30,7 +30,7 @@ def rewrite(graph: Graph) -> Graph | None:
     results: dict[str, list[Value]] = {}
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if packet(node) in GATES and node.name not in kept and (states := _states(node, nodes)) is not None:
+        if packet(node) in GATES and not node.kwargs and node.name not in kept and (states := _states(node, nodes)) is not None:
             cell = _Cell(node, states)
             results[node.name] = cell.results()
             replacement[node.name] = cell.made
@@ -45,7 +45,7 @@ def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:
     x, *states = (nodes[ref(v) or ""] for v in (node.args[0], *given))
     weights = [nodes[ref(v) or ""] for v in node.args[2:] if v is not None]
     every = [x, *states, *weights]
-    if node.kwargs or x.dtype not in FLOATS or any(n.dtype != x.dtype or n.shape is None or 0 in n.shape for n in every):
+    if x.dtype not in FLOATS or any(n.dtype != x.dtype or n.shape is None or 0 in n.shape for n in every):
         return None
     shapes = [n.shape or () for n in every]
     if len(shapes[0]) != 2 or len(shapes[1]) != 2 or len(weights) not in (2, 4):

@@ -34,7 +34,7 @@ def rewrite(graph: Graph) -> Graph | None:
         if node.op == "getitem":
             parts.setdefault(ref(node.args[0]) or "", {})[node.args[1]] = node
     for node in graph.nodes:
-        if packet(node) in GATES and node.op.endswith(".input") and node.name not in kept:
+        if packet(node) in GATES and node.op.endswith(".input") and not node.kwargs and node.name not in kept:
             stack = _Stack(node, parts.get(node.name, {}).get(0), nodes)
             if stack.is_covered():
                 results[node.name] = stack.results()
