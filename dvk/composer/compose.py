@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dvk.composer import convolutions, cpp, dropin, host, products, recipes
-from dvk.composer.capture import Captured
+from dvk.composer import convolutions, cpp, cpp_recurrence, dropin, host, products, recipes
+from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.fuse import Group, Partition, output_bases, partition
 from dvk.composer.kernel import Kernel, build
 from dvk.composer.lowering import PrimGraph, lower
 from dvk.composer.prims import Prim
 from dvk.composer.product_groups import is_product, may_join
+from dvk.composer.recurrence import RECURRENT, Recurrence
 from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend, Candidate, Graph, Task
 
@@ -42,6 +43,12 @@ class Composition:
     part: Partition
     kernels: dict[int, Kernel]
     """By identity of the group."""
+
+    @property
+    def recurrences(self) -> list[Recurrence]:
+        """Recurrent layers, each with a function of its own beside the kernels."""
+        return [Recurrence(**step.node.kwargs) for step in self.part.schedule
+                if isinstance(step, Prim) and step.node is not None and step.op == RECURRENT]
 
     @property
     def ordered(self) -> list[Kernel]:
@@ -139,7 +146,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     """One candidate that executes, for each part's inputs, that part's plan. Kernels that two parts have in common are there once.
 
     Raises:
-        CannotCompose: the parts are not of one and the same module.
+        CannotCompose: the parts are not of one and the same module, or the back end has no kernel for something in them.
     """
     task = parts[0].task
     render = renderer(backend)
@@ -149,15 +156,19 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
               for key, kernel in part.composition.kernels.items()}
     launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
     makers: host.Makers = {}
+    recurrences: host.Recurrences = {}
     fused = []
     inplace: dict[str, dict[int, int]] = {}
     writers: list[host.HostWriter] = []  # kept: what one has derived goes by its identity
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
-        writers.append(host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers))
+        writers.append(host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers,
+                                       recurrences))
         program = writers[-1].program()
         inplace |= program.inplace
         fused.append(dropin.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
+    if recurrences and backend != "cpp":
+        raise CannotCompose("recurrent layers have kernels in C++ alone")
     every = list(kernels.values())
     texts = [render.render(kernel, chosen[kernel.name], inplace.get(kernel.name)) for kernel in every]
     shared = render.prelude(every)
@@ -171,7 +182,10 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     if backend == "cpp":
         functions.append("dvk_compile")
         header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])
-        text, load = cpp_module(every, shared + "\n" + "\n\n".join(texts))
+        texts += [cpp_recurrence.render(made, name) for made, name in recurrences.items()]
+        functions_ = {**{k.name: len(k.inputs) + len(k.outputs) for k in every},
+                      **{name: len(made.read) + len(made.written) for made, name in recurrences.items()}}
+        text, load = cpp_module(functions_, shared + "\n" + "\n\n".join(texts))
     elif backend == "cuda":
         functions += ["dvk_nvrtc", "dvk_cubin", "dvk_cuda_kernel", "dvk_cuda_load"]
         modules = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
@@ -180,7 +194,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     else:
         header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
         text, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
-    title = title or f"{len(every)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
+    title = title or f"{len(every) + len(recurrences)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
     source = dropin.write(task, fused, kernels=text, load=load, embedded=functions, title=title, header=header)
     recipes_ = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=recipes_, schedule=chosen)
@@ -217,16 +231,19 @@ def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[st
     return [f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"]
 
 
-def cpp_module(kernels: list[Kernel], source: str) -> tuple[str, list[str]]:
-    """Module text that holds the C++ source, and the lines that load it."""
-    if not kernels:
+def cpp_module(functions: Mapping[str, int], source: str) -> tuple[str, list[str]]:
+    """Module text that holds the C++ source, and the lines that load it.
+
+    Args:
+        functions: name → how many addresses it takes.
+    """
+    if not functions:
         return "", []
-    names = [f"_dvk_{k.name}" for k in kernels]
+    names = {f"_dvk_{name}": name for name in functions}
     text = f"_DVK_FLAGS = {cpp.FLAGS!r}\n_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None" for n in names)
     load = [f"global {', '.join(names)}", *cpp.LOAD]
-    for kernel, name in zip(kernels, names, strict=True):
-        count = len(kernel.inputs) + len(kernel.outputs)
-        load += [f"    {name} = library.{kernel.name}", f"    {name}.argtypes, {name}.restype = [ctypes.c_void_p] * {count}, None"]
+    for held, name in names.items():
+        load += [f"    {held} = library.{name}", f"    {held}.argtypes, {held}.restype = [ctypes.c_void_p] * {functions[name]}, None"]
     return text, load
 
 

@@ -19,6 +19,7 @@ from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import Buffer, Kernel
 from dvk.composer.lowering import PrimGraph
 from dvk.composer.prims import Prim, View
+from dvk.composer.recurrence import RECURRENT, Recurrence
 from dvk.records import Graph, Node
 
 FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -36,6 +37,8 @@ KERNEL = re.compile(r"(run_)?k\d+\w*")
 """What kernels and their launchers may be called."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
+Recurrences = dict[Recurrence, str]
+"""Recurrent layers → the names of their functions."""
 Makers = dict[tuple[str, tuple[str, ...]], int]
 """Source of a function that makes a tensor, and what it is made of → its number."""
 
@@ -105,15 +108,17 @@ class HostWriter:
 
     Args:
         makers: those of earlier programs in the same drop-in; what is derived from the same weights is made once.
+        recurrences: the same of recurrent layers.
     """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
-                 inplace: bool, device: str, makers: Makers | None = None):
+                 inplace: bool, device: str, makers: Makers | None = None, recurrences: Recurrences | None = None):
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace, self.device = launch, inplace, device
         self.lines: list[str] = []
         self.names: dict[Prim, str] = {}
         self.makers: Makers = {} if makers is None else makers
+        self.recurrences: Recurrences = {} if recurrences is None else recurrences
         self.guarded: dict[str, Node] = {}
         self.inplace: dict[str, dict[int, int]] = {}
         self.outputs = output_bases(prims)
@@ -261,7 +266,23 @@ class HostWriter:
         node = prim.node
         assert node is not None
         name = self.names[prim] = self._fresh(prim)
-        self.lines.append(f"{name} = {self._call(node)}")
+        if node.op == RECURRENT:
+            self._recurrence(node, name)
+        else:
+            self.lines.append(f"{name} = {self._call(node)}")
+
+    def _recurrence(self, node: Node, name: str) -> None:
+        """Run a recurrent layer; `name` becomes the tuple of its results."""
+        made = Recurrence(**node.kwargs)
+        function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
+        given = [self._fresh() for _ in made.read]
+        for what, operand, text in zip(made.read, given, map(self._literal, node.args), strict=True):
+            shape = made.shape(what)
+            self.lines.append(f"{operand} = dvk_strided({text}, {contiguous_strides(shape)!r}, {shape!r}, torch.{made.dtype})")
+        results = [f"torch.empty({made.shape(what)!r}, dtype=torch.{made.dtype})" for what in made.written]
+        self.lines.append(f"{name} = ({', '.join(results)})")
+        addresses = [f"{operand}.data_ptr()" for operand in given] + [f"{name}[{n}].data_ptr()" for n in range(len(results))]
+        self.lines += [f"_dvk_{function}({', '.join(addresses)})", f"del {', '.join(given)}"]
 
     def _call(self, node: Node) -> str:
         args = [self._literal(a) for a in node.args]

@@ -24,7 +24,7 @@ from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
 MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "fold_scale", "inplace_epilogue",
-            "pack_linears")
+            "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
@@ -102,7 +102,7 @@ class Planner:
         """The plain fusion first, then each recipe that has to prove itself."""
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
-        if own and not self.fused(always).ordered:
+        if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
             always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
         plans = [(Plan(always), "fused" if always else "as it is")]
         plans += [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in always]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer import applicable, cpp, embedded, fuse
+from dvk.composer import applicable, cpp, cpp_recurrence, embedded, fuse
 from dvk.composer.affine import Affine
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
@@ -81,7 +81,7 @@ class Program:
         self.composition = replace(composition, kernels=kernels)
         self.kernels = self.composition.ordered
         self.schedules = {k.name: choose(k) for k in self.kernels}
-        program = HostWriter(
+        writer = HostWriter(
             self.composition.graph,
             self.composition.prims,
             self.composition.part,
@@ -89,8 +89,14 @@ class Program:
             cpp_launch,
             "inplace_epilogue" in self.recipes,
             "cpu",
-        ).program()
-        self.cpp = "\n".join(cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels)
+        )
+        program = writer.program()
+        texts = [cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels]
+        self.functions = {k.name: (k.name, len(k.inputs) + len(k.outputs)) for k in self.kernels}
+        for made, name in writer.recurrences.items():
+            texts.append(cpp_recurrence.render(made, f"m{number}_{name}"))
+            self.functions[name] = f"m{number}_{name}", len(made.read) + len(made.written)
+        self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
@@ -128,19 +134,18 @@ def compiled(programs: Iterable[Program]) -> list[Program]:
     with ThreadPoolExecutor(2) as pool:
         libraries = list(pool.map(_library, (programs[0::2], programs[1::2])))
     for number, program in enumerate(programs):
-        for kernel in program.kernels:
-            function = getattr(libraries[number % 2], kernel.name)
-            function.argtypes = [embedded.ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs))
-            function.restype = None
-            program.namespace[f"_dvk_{kernel.name}"] = function
+        for name, (compiled_as, count) in program.functions.items():
+            function = getattr(libraries[number % 2], compiled_as)
+            function.argtypes, function.restype = [embedded.ctypes.c_void_p] * count, None
+            program.namespace[f"_dvk_{name}"] = function
         exec(compile(program.text, f"<program {id(program)}>", "exec"), program.namespace)
     return programs
 
 
 def _library(programs: list[Program]) -> Any:
-    kernels = [k for p in programs for k in p.kernels]
-    if not kernels:
+    if not any(p.functions for p in programs):
         return None
+    kernels = [k for p in programs for k in p.kernels]
     library = embedded.dvk_compile(cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS)
     assert library is not None, "these tests need a C++ compiler"
     return library

@@ -35,6 +35,12 @@ def odd(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def weights(gates: int, inputs: int, hidden: int) -> list[torch.Tensor]:
+    """Of a recurrent cell."""
+    rows = gates * hidden
+    return [rand(rows, inputs), rand(rows, hidden), rand(rows), rand(rows)]
+
+
 OWN_CASES: dict[str, Case] = {
     # windows
     "max_pool": Case(lambda x: F.max_pool2d(x, 3, 2, 1), lambda: [rand(1, 2, 7, 9)], kinds=kinds("window")),
@@ -140,4 +146,14 @@ OWN_CASES: dict[str, Case] = {
         lambda x, w: F.conv_transpose1d(x, w, None, 1, 2, 0, 1, 3), lambda: [rand(2, 4, 9), rand(4, 3, 3)], 4e-6
     ),
     "added": Case(lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), lambda: [rand(24), rand(33, 20), rand(20, 24)], 4e-6),
+    # recurrent cells, taken apart
+    "lstm_cell": Case(
+        lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w), lambda: [rand(5, 7), *(rand(5, 9) for _ in range(2)), *weights(4, 7, 9)], 4e-6
+    ),
+    "gru_cell": Case(
+        lambda x, h, *w: F.silu(torch.gru_cell(x, h, *w)) + h, lambda: [rand(5, 7), rand(5, 9), *weights(3, 7, 9)], 4e-6
+    ),
+    "rnn_cell_from_zeros": Case(
+        lambda x, *w: torch.rnn_relu_cell(x, x.new_zeros(5, 9), *w), lambda: [rand(5, 7), *weights(1, 7, 9)], 4e-6
+    ),
 }

@@ -18,6 +18,7 @@ from dvk.composer.fuse import Group, partition
 from dvk.composer.host import HostWriter, layouts
 from dvk.composer.kernel import Kernel, build
 from dvk.composer.lowering import lower
+from dvk.composer.recipes import rewrite
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
 _numbers = itertools.count()
@@ -31,7 +32,7 @@ class Program:
         self.module, self.args = module.eval(), args
         self.names = [f"x{n}" for n in range(len(args))]
         captured = trace_module(self.module, args, self.names)
-        self.graph = captured.graph
+        self.graph = rewrite(captured.graph, ("recurrent_cells",), device)
         self.prims = lower(self.graph)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
-from dvk.composer.recipes import attention, batch_norm, collapse, dead, layout, packing, repeated, scale
+from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
 from dvk.composer.recipes.edit import RANDOM, is_random
 from dvk.records import Graph, Node
 
@@ -28,11 +28,15 @@ class Recipe:
     rewrite: Rewrite | None = None
     """The graph after the move, or None where it does not apply."""
     devices: tuple[str, ...] = ("cpu", "cuda")
+    backends: tuple[str, ...] = ("cpp", "cuda", "triton")
     kind: str = "graph"
     """`graph` (rewrites), `fusion`, `host` or `schedule`."""
 
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (
+    Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type", cells.rewrite),
+    Recipe("recurrent_sequences", "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
+           sequences.rewrite, devices=("cpu",), backends=("cpp",)),
     Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
     Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
            repeated.rewrite),
@@ -63,8 +67,10 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "pack_linears")
+UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that the compact dialect has no words for."""
+APART = ("recurrent_cells", "recurrent_sequences")
+"""Recipes that take operators apart: of the parts, other recipes make more."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
             "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
             "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
@@ -82,20 +88,21 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
     """
     from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 
-    operators = [n.op.split(".")[1] for n in graph.nodes if n.op.startswith("aten.")]
+    apart = rewrite(graph, tuple(name for name in APART if name not in but and backend in RECIPES[name].backends), device)
+    operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     found = []
     wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but]
-    owned = _owned(graph) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    owned = _owned(apart) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
     for recipe in wanted:
-        if device not in recipe.devices:
+        if device not in recipe.devices or backend not in recipe.backends:
             continue
         if recipe.name in OWN_FAMILIES:
             if recipe.name in owned:
                 found.append(recipe.name)
             continue
         if recipe.rewrite is not None:
-            if recipe.rewrite(graph) is not None:
+            if recipe.rewrite(graph if recipe.name in APART else apart) is not None:
                 found.append(recipe.name)
         elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
             if any(o in REDUCING for o in operators):
@@ -107,7 +114,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
             if any(o in PRODUCTS for o in operators) and fused:
                 found.append(recipe.name)
         elif recipe.name == "cuda_graph":
-            if is_static(graph):
+            if is_static(apart):
                 found.append(recipe.name)
         elif fused:
             found.append(recipe.name)

@@ -15,6 +15,7 @@ from typing import Any
 from dvk.agents import Subject
 from dvk.composer import Captured, fuse
 from dvk.composer.fuse import Group
+from dvk.composer.recurrence import RECURRENT, Recurrence
 from dvk.harness.blocks import WHOLE
 from dvk.pipelines.report.graph import LEAVES, operators
 from dvk.records import Node, Turn
@@ -89,15 +90,24 @@ def _after(subject: Subject, captured: Captured, winner: Turn | None, moved: Map
     composition = fuse(subject.task, captured, candidate.recipes)
     for step in composition.part.schedule:
         if isinstance(step, Group):
-            origins = [ORIGIN.match(composition.prims.origins.get(p, "")) for p in step.members]
-            block = Counter(captured.blocks.get(o[0], REST) if o else REST for o in origins).most_common(1)[0][0]
+            block = Counter(_block(captured, composition.prims.origins.get(p, "")) for p in step.members).most_common(1)[0][0]
             found[block].kernels += 1
             found[block].sizes.append(composition.kernels[id(step)].num_bytes)
+        elif step.op == RECURRENT and step.node is not None:
+            block = _block(captured, step.node.name)
+            found[block].kernels += 1
+            found[block].sizes.append(Recurrence(**step.node.kwargs).num_bytes)
         elif step.node is not None and moved.get(step.node.name, 0) != 0:
             block = captured.blocks.get(step.node.name, REST)
             found[block].calls += 1
             found[block].sizes.append(moved[step.node.name])
     return found
+
+
+def _block(captured: Captured, name: str) -> str:
+    """The block of the captured value that something was made for, by its name."""
+    origin = ORIGIN.match(name)
+    return captured.blocks.get(origin[0], REST) if origin else REST
 
 
 def _working(captured: Captured) -> list[Node]:

@@ -145,8 +145,8 @@ def groups(subject: Subject, winner: Turn | None) -> list[str]:
     candidate = winner.candidate if winner is not None else None
     if subject.captured is None or candidate is None or candidate.proposer != "composer":
         return []
-    return [f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})"
-            for k in fuse(subject.task, subject.captured, candidate.recipes).ordered]
+    made = fuse(subject.task, subject.captured, candidate.recipes)
+    return [*(f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in made.ordered), *(r.summary for r in made.recurrences)]
 
 
 def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dict[str, Any]:
