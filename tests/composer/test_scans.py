@@ -100,10 +100,11 @@ def test_every_schedule_agrees_with_torch() -> None:
                 y = torch.relu(x).flip(dim).cumsum(dim).flip(dim) if turned else torch.relu(x).cumsum(dim)
                 return y * 2
 
-            (kernel,) = Program(forward, x).kernels
+            first = Program(forward, x)
+            (kernel,) = first.kernels
             assert kernel.family == family
             for option in cpp.schedules(kernel):
-                made.append((f"{turned} {option}", Program(forward, x, choose=lambda k, option=option: option)))
+                made.append((f"{turned} {option}", first.under(lambda k, option=option: option)))
     assert any(p.schedules[k.name]["parallel"] == "inner" for _, p in made for k in p.kernels)
     check(made)
 

@@ -80,18 +80,19 @@ BLOCKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
-def block(name: str, **given: Any) -> Program:
+def block(name: str) -> Program:
     conv, shape = BLOCKS[name]
-    return own(nn.Sequential(nn.ReLU(), conv, nn.Hardswish()).eval(), randn(shape), **given)
+    return own(nn.Sequential(nn.ReLU(), conv, nn.Hardswish()).eval(), randn(shape))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
-    (kernel,) = block(name).kernels
+    first = block(name)
+    (kernel,) = first.kernels
     assert kernel.family == ("window" if name == "depthwise" else "product")
     options = cpp.schedules(kernel)
     assert options[0]["form"] == "direct"
-    check({f"{o}": block(name, choose=lambda k, o=o: o) for o in options})
+    check({f"{o}": first.under(lambda k, o=o: o) for o in options})
 
 
 def test_the_form_has_phases_beside_the_walk() -> None:
