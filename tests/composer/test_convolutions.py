@@ -116,7 +116,7 @@ def drawn(seed: int, count: int, kind: Callable[[random.Random], nn.Module] = Dr
 
 
 def test_random_convolutions_agree_with_torch() -> None:
-    made = drawn(3, 36)
+    made = drawn(3, 16)
     check(made)
     assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {"direct", "outer", None}
 

@@ -58,7 +58,7 @@ class Transposed(nn.Module):
 
 
 def test_random_ones_agree_with_torch() -> None:
-    made = drawn(5, 36, Transposed)
+    made = drawn(5, 16, Transposed)
     check(made)
     assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {"direct", "outer", None}
 
