@@ -105,7 +105,7 @@ class Program:
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
         }
 
-    def under(self, choose: Chooser, recipes: tuple[str, ...] | None = None) -> Program:
+    def under(self, choose: Chooser = cpp.default_schedule, recipes: tuple[str, ...] | None = None) -> Program:
         """The same module and arguments under other schedules or recipes; captured once for all."""
         return Program(self.module, *self.args, recipes=self.recipes if recipes is None else recipes, choose=choose, captured=self.captured)
 

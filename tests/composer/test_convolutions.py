@@ -138,6 +138,8 @@ BLOCKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "patches": (nn.Conv2d(3, 10, 4, 4), (2, 3, 16, 32)),
     "groups": (nn.Conv2d(12, 18, 3, 1, 1, 1, 6), (1, 12, 9, 20)),
 }
+ALIKE = {"depthwise", "depthwise, wide and low", "depthwise, causal", "patches"}
+"""Forms that others of them take, too."""
 
 
 def block(name: str) -> Program:
@@ -148,7 +150,7 @@ def block(name: str) -> Program:
     return own(nn.Sequential(nn.ReLU(), conv, norm, nn.Hardswish()).eval(), randn(shape))
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS])
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     *before, kernel = first.kernels

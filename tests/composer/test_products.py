@@ -189,7 +189,7 @@ def test_five_sums_read_no_rows_that_there_are_not(m: int) -> None:
 SHAPES = ((1, 40, 70), (66, 5, 9), (9, 300, 70))
 
 
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("transposed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_every_schedule_agrees_with_torch(transposed: bool) -> None:
     def forward(x: torch.Tensor, w: torch.Tensor) -> Any:
         return torch.tanh(F.linear(x, w) if transposed else x @ w) * 2

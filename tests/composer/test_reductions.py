@@ -248,7 +248,7 @@ NORMS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", WIDE)
 def test_norms_in_every_layout(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     made: Made = []

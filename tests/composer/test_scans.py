@@ -27,7 +27,9 @@ def along(x: torch.Tensor) -> Any:
     return tuple(found)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.uint8])
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.bfloat16, torch.uint8, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (torch.float16, torch.int32))
+])  # fmt: skip
 def test_every_form_along_every_dimension(dtype: torch.dtype) -> None:
     check([("small", Program(along, torch.randint(0, 4, (3, 5, 4)).to(dtype)))])
 

@@ -78,6 +78,8 @@ BLOCKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "no stride": (nn.ConvTranspose2d(4, 6, 3, 1, 1, dilation=2), (2, 4, 11, 12)),
     "volume": (nn.ConvTranspose3d(3, 5, 2, 2), (1, 3, 3, 5, 9)),
 }
+ALIKE = {"overlapping", "vocoder", "no stride"}
+"""Forms that others of them take, too."""
 
 
 def block(name: str) -> Program:
@@ -85,7 +87,7 @@ def block(name: str) -> Program:
     return own(nn.Sequential(nn.ReLU(), conv, nn.Hardswish()).eval(), randn(shape))
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS])
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     (kernel,) = first.kernels
