@@ -1,7 +1,7 @@
 """The command line as real processes that need not import everything first.
 
-One process, started once a test session, imports what the commands import, torch not among it, and starts the processes that the
-sandbox's sessions are forked from; each call is forked from it with arguments, folder, environment and files of its own, and ends as
+One process, started once a test session, imports what the commands import, torch not among it, and starts the process that
+sandboxes are forked from; each call is forked from it with arguments, folder, environment and files of its own, and ends as
 any Python process does. What is about starting up (lazy imports, terminals, signals, the installed entry point) calls `python -m dvk`
 instead.
 """
@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from dvk.harness import recording
 from dvk.sandbox import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,18 +65,16 @@ def serve() -> None:
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
         if order["argv"][1] in SANDBOXED:
-            _zygotes()
+            _zygote()
         if not (child := os.fork()):
             return _become(order)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 @cache
-def _zygotes() -> None:
-    """Start what a sandbox imports torch in, three seconds each, once for all calls, which run one after another."""
-    begun = [launcher.launcher(env) for env in ({}, recording.ENV)]
-    for one in begun:
-        one._await()
+def _zygote() -> None:
+    """Start what sandboxes are forked from, three seconds of imports, once for all calls, which run one after another."""
+    launcher.launcher({})._await()
 
 
 def _become(order: dict) -> None:
