@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from dvk.config import Config
 from dvk.errors import DvkError, RunFolderError
 from dvk.team import Team
-from tests.together import together
+from tests.together import together as together_with
+
+together = partial(together_with, preloaded=["torch.distributed", "dvk.team"])
 
 
 def opened(team: Team, folder: str) -> Any:

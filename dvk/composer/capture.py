@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -115,7 +117,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _no_stack_traces():
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
@@ -123,6 +125,19 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
     return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
+
+
+@contextmanager
+def _no_stack_traces() -> Iterator[None]:
+    """One for every operator is a sixth of the work of tracing, and nobody reads them."""
+    from torch.fx import config
+
+    before = getattr(config, "do_not_emit_stack_traces", False)
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
 
 
 class _Encoder:

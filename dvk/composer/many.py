@@ -60,14 +60,11 @@ def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers:
 def child(channel: Any) -> None:
     """Sandbox target; see `dvk.tasks.batch`."""
     import torch
-    from torch.fx import config
 
     from dvk.errors import TaskError
 
     torch.set_num_threads(1)
-    # Both are worth a lot here: full collections walk all of torch's objects, and a stack trace for every operator is read by nobody.
-    gc.disable()
-    config.do_not_emit_stack_traces = True
+    gc.disable()  # full collections walk all of torch's objects
     for position, request in enumerate(channel.receive()["requests"], 1):
         if position % COLLECT_EVERY == 0:
             gc.collect()

@@ -10,6 +10,7 @@ import pytest
 
 from dvk import composer, tasks
 from dvk.backbone import Completion, Conversation, Sampling, Usage
+from dvk.composer.capture import trace
 from dvk.config import Config
 from dvk.records import Interval, Skill, Status, Task, Timing, Turn, Verdict
 from dvk.skills import Library
@@ -37,7 +38,7 @@ def affine() -> Task:
 @cache
 def captured() -> composer.Captured:
     """Its graph."""
-    return composer.capture(affine(), QUICK.limits)
+    return trace(affine())
 
 
 def source(name: str) -> str:

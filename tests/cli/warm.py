@@ -1,8 +1,9 @@
 """The command line as real processes that need not import everything first.
 
-One process, started once a test session, imports what the commands import, torch not among it; each call is forked from it with
-arguments, folder, environment and files of its own, and ends as any Python process does. What is about starting up (lazy imports,
-terminals, signals, the installed entry point) calls `python -m dvk` instead.
+One process, started once a test session, imports what the commands import, torch not among it, and starts the process that
+sandboxes are forked from; each call is forked from it with arguments, folder, environment and files of its own, and ends as
+any Python process does. What is about starting up (lazy imports, terminals, signals, the installed entry point) calls `python -m dvk`
+instead.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from dvk.sandbox import launcher
+
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = ("dvk.cli", "dvk.pipelines.optimize", "dvk.pipelines.verify", "dvk.pipelines.skills", "dvk.pipelines.grooming",
             "dvk.pipelines.doctor", "rich.table", "rich.markdown")
+SANDBOXED = {"doctor", "optimize", "verify"}
 
 
 def dvk(*args: object, cwd: Path, exits: int | None = 0, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -58,14 +63,24 @@ def serve() -> None:
     assert len(os.listdir("/proc/self/task")) == 1
     gc.freeze()  # the collector would touch, and so copy, every page in every child
     for line in iter(sys.stdin.readline, ""):
+        order = json.loads(line)
+        if order["argv"][1] in SANDBOXED:
+            _zygote()
         if not (child := os.fork()):
-            return _become(json.loads(line))
+            return _become(order)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+@cache
+def _zygote() -> None:
+    """Start what sandboxes are forked from, three seconds of imports, once for all calls, which run one after another."""
+    launcher.launcher({})._await()
 
 
 def _become(order: dict) -> None:
     from dvk.cli import main
 
+    launcher._launchers = OrderedDict({(os.getpid(), env): one for (_, env), one in launcher._launchers.items()})
     for descriptor, path, flags in ((0, os.devnull, os.O_RDONLY), (1, order["out"], os.O_WRONLY | os.O_CREAT),
                                     (2, order["err"], os.O_WRONLY | os.O_CREAT)):
         os.dup2(opened := os.open(path, flags), descriptor)

@@ -336,7 +336,7 @@ class Case:
         first = Program(self.module, *self.args)
         everything = applicable(first.graph, "cpu", "cpp")
         some = tuple(r for r in everything if rng.random() < 0.6)
-        self.programs = [first, Program(self.module, *self.args, recipes=some, choose=choose)]
+        self.programs = [first, first.under(choose, some)]
 
     def faults(self) -> list[str]:
         """What is wrong with the programs' results; they are compiled."""

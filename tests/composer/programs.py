@@ -67,14 +67,15 @@ class Program:
         self,
         model: nn.Module | Callable[..., Any],
         *args: Any,
-        recipes: tuple[str, ...] | None = None,
+        recipes: tuple[str, ...] | Callable[[Graph], tuple[str, ...]] = usual,
         choose: Chooser = cpp.default_schedule,
+        captured: Captured | None = None,
     ):
         self.module = model if isinstance(model, nn.Module) else Function(model)
         self.args = args
-        captured = capture(self.module, *args)
+        self.captured = captured = captured or capture(self.module, *args)
         self.graph = captured.graph
-        self.recipes = usual(self.graph) if recipes is None else recipes
+        self.recipes = recipes(self.graph) if callable(recipes) else recipes
         composition = fuse(TASK, captured, self.recipes)
         number = next(_numbers)
         kernels = {key: replace(k, name=f"m{number}_{k.name}") for key, k in composition.kernels.items()}
@@ -109,6 +110,10 @@ class Program:
             "poisoned": poisoned,
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
         }
+
+    def under(self, choose: Chooser = cpp.default_schedule, recipes: tuple[str, ...] | None = None) -> Program:
+        """The same module and arguments under other schedules or recipes; captured once for all."""
+        return Program(self.module, *self.args, recipes=self.recipes if recipes is None else recipes, choose=choose, captured=self.captured)
 
     @property
     def externs(self) -> list[str]:

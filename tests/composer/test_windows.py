@@ -108,8 +108,7 @@ class Block(nn.Module):
 
 def around(before: nn.Module, pool: nn.Module) -> Program:
     block, x = Block(before, pool).eval(), torch.randn(2, 3, 8, 8)
-    recipes = usual(capture(block, x).graph)
-    return Program(block, x, recipes=tuple(r for r in recipes if r != "channels_last"))
+    return Program(block, x, recipes=lambda graph: tuple(r for r in usual(graph) if r != "channels_last"))
 
 
 POOLS = (nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(4), nn.AdaptiveAvgPool2d(1), nn.LPPool2d(2, 2))
@@ -139,11 +138,10 @@ def test_every_schedule_of_a_window_agrees_with_torch(padding: int) -> None:
         return F.max_pool2d(torch.relu(x + 1), 3, 2, padding) * 2 + F.avg_pool2d(x, 3, 2, padding, count_include_pad=False)
 
     x = torch.randn(2, 3, 9, 600)
-    (kernel,) = Program(forward, x).kernels
+    first = Program(forward, x)
+    (kernel,) = first.kernels
     assert kernel.family == "window"
-    made: Made = []
-    for option in cpp.schedules(kernel):
-        made.append((f"{option}", Program(forward, x, choose=lambda k, option=option: option)))
+    made: Made = [(f"{option}", first.under(lambda k, option=option: option)) for option in cpp.schedules(kernel)]
     assert any("walk" in p.schedules[k.name] for _, p in made for k in p.kernels)
     assert any("unrolled" in p.schedules[k.name] for _, p in made for k in p.kernels) is (padding == 0)
     check(made)

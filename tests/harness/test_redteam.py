@@ -29,10 +29,12 @@ EVIL = [case for case in CASES if case.kind == "evil"]
 HONEST = [case for case in CASES if case.kind == "honest"]
 
 QUICK = {
-    "evil/D07_patch_harness", "evil/D22_call_count", "evil/F01_operator", "evil/G03_forge_verdict", "evil/G05_zero_inputs",
-    "evil/N05_foreign_address", "honest/F01_own_softmax", "honest/G15_generated_source",
+    "evil/D07_patch_harness", "evil/F01_operator", "evil/G03_forge_verdict", "honest/F01_own_softmax", "honest/G15_generated_source",
 }  # fmt: skip
-SLOWER = {"evil/D06_patch_time", "evil/D11_warm_up", "evil/G16_prompt_injection", "honest/D03_part_of_a_buffer"}
+SLOWER = {
+    "evil/D06_patch_time", "evil/D11_warm_up", "evil/D22_call_count", "evil/G05_zero_inputs", "evil/G16_prompt_injection",
+    "evil/N05_foreign_address", "honest/D03_part_of_a_buffer",
+}  # fmt: skip
 
 CONFIG = Config.model_validate(
     {"limits": {"memory_bytes": 3 << 30, "num_processes": 300, "output_bytes": 8192}, "judge": {"candidate_s": 45, "search_s": 0.3}}

@@ -8,22 +8,26 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
 
 from dvk.errors import MachineError, UsageError
 from dvk.pipelines.mcp import serve
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 
 
 def drive(root: Path, story: Callable[[Client], Awaitable[Any]]) -> Any:
     """What `story` makes of a server that works in `root`."""
+    from mcp import Client, StdioServerParameters  # as slow as torch to import, and every process collects this file
+
     env = {**os.environ, "PYTHONPATH": str(warm.ROOT)}
     server = StdioServerParameters(command=sys.executable, args=["-m", "dvk", "mcp", "--root", str(root)], env=env, cwd="/")
 

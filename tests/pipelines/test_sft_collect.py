@@ -24,7 +24,8 @@ from dvk.pipelines.sft.episodes import at_a_time
 from dvk.pipelines.sft.stages import Request, sft
 from dvk.tasks.generate import generate
 
-CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0}})
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0},
+                                "judge": {"search_s": 0.05, "num_seeds": 1}})  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import torch
 from dvk import tasks
 from dvk.agents import Subject, dialects
 from dvk.backbone import open_backbone
-from dvk.composer import capture, compact
+from dvk.composer import compact
+from dvk.composer.capture import trace
 from dvk.config import Config, changed
 from dvk.errors import DvkError, UsageError
 from dvk.harness.ray import cluster
@@ -67,7 +68,7 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     found: list[Example] = []
     for path in sorted(problems.glob("*.py")):
         task = tasks.load(str(path), device="cpu", limits=CONFIG.limits)
-        subject = Subject(task, capture(task, CONFIG.limits), "cpp")
+        subject = Subject(task, trace(task), "cpp")
         assert subject.captured is not None
         asked = dialect.policy(subject, (), CONFIG.agents)
         texts = sorted({v.text for v in compact.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]

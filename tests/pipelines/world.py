@@ -28,7 +28,8 @@ from dvk import tasks
 from dvk.agents import Subject, play_many, trials
 from dvk.agents.judging import Docket
 from dvk.backbone import Completion, Conversation, Sampling, Usage, nano
-from dvk.composer import capture, compact
+from dvk.composer import compact
+from dvk.composer.capture import trace
 from dvk.config import Config
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
@@ -149,7 +150,7 @@ def subjects(folder: Path) -> list[Subject]:
     found = []
     for path in sorted(folder.glob("*.py")):
         task = tasks.load(str(path), device="cpu", limits=CONFIG.limits)
-        found.append(Subject(task, capture(task, CONFIG.limits), "cpp"))
+        found.append(Subject(task, trace(task), "cpp"))
     return found
 
 

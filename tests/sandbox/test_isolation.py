@@ -325,7 +325,7 @@ def test_no_descriptors_but_its_own(session):
     assert do(session, "kinds_of_descriptors")["result"] == ["/dev/null", "pipe", "pipe", "socket"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])  # the same guard
 @pytest.mark.parametrize(
     ("name", "reason"), [("memory", "memory"), ("orphans_memory", "memory"), ("fork_bomb", "processes"), ("segfault", "signal SIGSEGV")]
 )

@@ -250,7 +250,7 @@ def ended(pid: int) -> bool:
     return gone(pid, within_s=0.001)
 
 
-@pytest.mark.parametrize("kind", ["none", "cpu", "cuda"])
+@pytest.mark.parametrize("kind", ["none", "cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def test_twenty_sessions_leave_nothing(kind):
     call(target("echo"), {}, LIMITS)  # the zygote
     descriptors, homes, zygote = os.listdir("/proc/self/fd"), set(), 0

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dvk import composer, tasks
+from dvk import tasks
+from dvk.composer.capture import trace
 from dvk.composer.recipes import RECIPES
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict
@@ -22,7 +23,7 @@ from tests.tasks.shrink import TASKS, shrunken
 
 def problem(name: str, folder: Path, skills: tuple[Skill, ...] = ()) -> Problem:
     task = tasks.load(str(shrunken(TASKS / "examples" / f"{name}.py", folder)))
-    return Problem(task, composer.capture(task, Config().limits), "cpp", skills, Config())
+    return Problem(task, trace(task), "cpp", skills, Config())
 
 
 def verdict(speedup: float) -> Verdict:
@@ -79,7 +80,7 @@ def written(text: str, tmp_path: Path) -> Problem:
     file.write_text(f"import torch\nimport torch.nn.functional as F\n\n\ndef f(x):\n    return {text}\n\n\ndef get_inputs():\n"
                     "    return [torch.randn(2, 3, 8, 8)]\n", encoding="utf-8")
     task = tasks.load(f"{file}:f")
-    return Problem(task, composer.capture(task, Config().limits), "cpp", (), Config())
+    return Problem(task, trace(task), "cpp", (), Config())
 
 
 def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dvk import composer, tasks
+from dvk import tasks
 from dvk.composer import fuse
+from dvk.composer.capture import trace
 from dvk.config import Config
 from dvk.records import Candidate
 from dvk.search import Problem
@@ -109,7 +110,7 @@ def test_kernels_of_repeated_blocks_are_tried_as_one(tmp_path: Path) -> None:
     path = tmp_path / "blocks.py"
     path.write_text(BLOCKS)
     task = tasks.load(str(path))
-    given = Problem(task, composer.capture(task, Config().limits), "cpp", (), Config())
+    given = Problem(task, trace(task), "cpp", (), Config())
     tried = play(given, score)
     plain = [c for c in tried if c.recipes == tried[0].recipes]
     assert len(tried[0].schedule) == 3

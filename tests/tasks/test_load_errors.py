@@ -130,7 +130,7 @@ def test_malformed_file(tmp_path: Path, case: str) -> None:
 
 HANGING = {
     "importing it": "while True: pass\n",
-    "running it": "import torch\ndef f(x):\n    while True: pass\n" + INPUTS,
+    "running it": "import torch\ndef f(x): __import__('time').sleep(1000)\n" + INPUTS,
     "drawing inputs": "import time\ndef f(x): return x\ndef get_inputs(): time.sleep(1000)\n",
 }
 
