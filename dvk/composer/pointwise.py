@@ -34,14 +34,13 @@ def finish(low: Lowering, node: Node, value: View) -> View:
 def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
     """An operand that PyTorch converts to the half type of the result before it computes: what lies beyond its range is infinite.
 
-    Inside a kernel it would stay finite. Arithmetic takes a number at full precision and needs none of this.
+    Arithmetic takes a number at full precision and needs none of this.
     """
     if dtype not in HALVES:
         return value
     if isinstance(value, View):
         return value if value.dtype in (dtype, "bool") else low.pw("cast", value, dtype=dtype, compute="float32")
-    nearest = rounded(float(value), dtype)
-    return nearest if math.isinf(nearest) else value
+    return rounded(float(value), dtype)
 
 
 def _compute(node: Node, values: list[Operand]) -> str:
@@ -236,7 +235,7 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     for end, op in ((low_end, "max"), (high_end, "min")):
         if end is not None:
             bound = as_operand(end)
-            if bound is None:
+            if bound is None or (isinstance(bound, float) and math.isnan(bound)):
                 return None
             x = low.pw(op, x, converted(low, bound, node.dtype), compute=compute)
     return finish(low, node, x)

@@ -20,7 +20,9 @@ def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     found = operands(node, args, 2)
     if found is None or node.dtype not in FLOATS:
         return None
-    base, power = converted(low, found[0], node.dtype), found[1]
+    base, power = (converted(low, v, node.dtype) for v in found)
+    if not isinstance(power, View) and not math.isfinite(power):
+        return None
     compute = register_type(node.dtype)
     if isinstance(base, View) and not isinstance(power, View):
         x = low.typed(base, compute)
@@ -31,7 +33,7 @@ def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         if power == int(power) and abs(power) <= 8:
             value = _whole_power(low, x, int(abs(power)))
             return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
-    if any(not 0 < abs(v) < math.inf or v == 1 for v in found if not isinstance(v, View)) or (not isinstance(base, View) and base < 0):
+    if any(v in (0, 1) for v in (base, power)) or (not isinstance(base, View) and not base > 0):
         return None
     return finish(low, node, _general_power(low, base, power, compute))
 

@@ -410,6 +410,9 @@ BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
     lambda x, t, big: torch.nan_to_num(x / 0 * 0, big) / big,
     lambda x, t, big: (torch.scalar_tensor(big, dtype=x.dtype) + x) / big,
     lambda x, t, big: torch.pow(big, x - 1) / big,
+    lambda x, t, big: torch.where(x > 0, 0.3, x) * 1024,
+    lambda x, t, big: (torch.full_like(x, 1e-60) + x) / torch.full_like(x, 1e-60),
+    lambda x, t, big: (x * torch.inf) ** -1e-60,
     lambda x, t, big: x / 0 > t,
     lambda x, t, big: x + 1024 >= torch.arange(1024, 1030),
 ]
@@ -423,6 +426,13 @@ def test_a_number_that_a_half_cannot_hold_is_in_a_kernel_what_eager_makes_of_it(
     for number, program in enumerate(compiled(made)):
         assert differences(program.run(), program.eager()) == [], number
         assert not program.externs
+
+
+@pytest.mark.parametrize("function", [lambda x: x.clamp(min=torch.nan), lambda x: x.clamp(max=torch.nan), lambda x: x ** torch.inf,
+                                      lambda x: x ** -torch.inf, lambda x: x ** torch.nan, lambda x: torch.pow(torch.inf, x)])
+def test_numbers_that_are_not_finite_mean_what_they_mean_in_eager(function: Operator) -> None:
+    program = Program(lambda x: function(x) + 1, torch.tensor([-2.0, -0.5, 0.0, 1.0, 2.0]))
+    assert differences(program.run(), program.eager()) == []
 
 
 MADE: list[Operator] = [

@@ -252,6 +252,19 @@ def test_dead_operators_go_and_nothing_changes() -> None:
         assert differences(program.run(), program.eager()) == []
 
 
+@pytest.mark.parametrize(
+    "function, x",
+    [
+        (lambda x: x.round(decimals=1).round() + 1, torch.tensor([0.24, 1.26])),
+        (lambda x: x.clamp(0, 100).clamp(min=-1) + 1, torch.tensor([0, 50, 255], dtype=torch.uint8)),
+        (lambda x: x.clamp(min=2**53).clamp(min=2**53 + 1) + 1, torch.tensor([5, 2**53, 2**53 + 2])),
+    ],
+)
+def test_what_only_seems_to_repeat_stays(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
+    program = Program(function, x)
+    assert differences(program.run(), program.eager()) == []
+
+
 def test_a_cast_there_and_back_between_two_calls_costs_no_kernel() -> None:
     program = Program(lambda x, w: F.linear(F.linear(x, w).float().bfloat16(), w), *(torch.randn(4, 4).bfloat16() for _ in range(2)))
     assert "dead_code" in program.recipes and not program.kernels and len(program.externs) == 2

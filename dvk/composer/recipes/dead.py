@@ -62,7 +62,7 @@ def _changes_nothing(node: Node, before: Node) -> bool:
     if name in CASTS:
         return before.strides == node.strides
     if name in IDEMPOTENT and packet(before) == name:
-        return True
+        return before.kwargs == node.kwargs  # to so many decimals
     (low, high), within = _range(before), (0.0, math.inf) if name == "abs" else _clamp(node)
     return within is not None and within[0] <= low and high <= within[1]
 
@@ -88,4 +88,6 @@ def _clamp(node: Node) -> tuple[float, float] | None:
         low, high = -1.0 if low is None else low, 1.0 if high is None else high
     if any(end is not None and type(end) not in (int, float) for end in (low, high)):
         return None
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    if node.dtype == "uint8" and any(end is not None and end < 0 for end in (low, high)):
+        return None  # they wrap around
+    return -math.inf if low is None else low, math.inf if high is None else high
