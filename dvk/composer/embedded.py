@@ -147,10 +147,11 @@ def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor,
     """
     held = module.__dict__.setdefault("_dvk_derived_values", {})
     key = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in sources]
-    if name not in held or held[name][0] != key:
+    found = held.get(name)  # another thread may put its own there
+    if found is None or found[0] != key:
         # Holding on to the sources' memory keeps another tensor from taking its address.
-        held[name] = (key, make(*sources), [t.detach() for t in sources])
-    return held[name][1]
+        found = held[name] = (key, make(*sources), [t.detach() for t in sources])
+    return found[1]
 
 
 def dvk_strided(
