@@ -30,6 +30,7 @@ from dvk.records import Backend, Node
 MAX_TEXT = 1 << 16
 """Characters; composed texts have a few thousand."""
 TYPES = {short: long for long, short in DTYPES.items()}
+_UNWRITABLE = re.compile(r"[\0\ud800-\udfff]")
 _TRITON = re.compile(r"(\w+)\[(.+)\]:")
 _CPP = re.compile(r"(\w+)( wide)?:")
 _TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
@@ -73,6 +74,8 @@ def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu")
     """
     if len(text) > MAX_TEXT:
         raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
+    if _UNWRITABLE.search(text):
+        raise Unreadable("the text holds a character that no source file can")
     names = Names(captured.graph)
     return _Expansion({n.name: n for n in symbolic(captured.graph, names).nodes}, names.values, backend, device).of(text)
 
