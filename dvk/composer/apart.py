@@ -13,6 +13,7 @@ import keyword
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 
 OWNER = "dvk_original"
 """What generated text calls the module or function that it stands in for."""
@@ -21,12 +22,17 @@ KEPT = {"ModelNew", "replace", "dvk_replace"}
 
 FIELD, WORD = re.compile(r"\{[^{}]*\}"), re.compile(r"(?<![\w.!'\"])[A-Za-z_]\w*")
 """What an f-string replaces, on one line, and the names in that."""
+BINDABLE = re.compile(r"(?<![\w.'\"`])[^\W\d]\w*")
+"""Words where a name may be bound: an attribute is none, nor what a quotation begins with."""
 
 
 def beside(source: str, entry: str, generated: str) -> str:
     """The generated text, to stand below the file whose `entry` it calls `OWNER`."""
+    theirs, words = _origins_in(source), {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated))
+    if entry not in words and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys()):
+        return _with_own_builtins(source, generated).replace(OWNER, entry)  # nearly all: a model's texts are put together by the thousand
     tree = ast.parse(generated)
-    theirs, mine = _origins(ast.parse(source)), _origins(tree)
+    mine = _origins(tree)
     clashing = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]} - KEPT
     if clashing:
         generated = _renamed(generated, tree, clashing)
@@ -35,9 +41,15 @@ def beside(source: str, entry: str, generated: str) -> str:
     return f"{OWNER} = {entry}\n\n{generated}" if entry in taken else generated.replace(OWNER, entry)
 
 
-def names_bound_by(source: str) -> set[str]:
+@lru_cache(maxsize=64)
+def names_bound_by(source: str) -> frozenset[str]:
     """Names that a file's text binds, arguments aside; `*` for what a star import brings."""
-    return _bound(ast.parse(source))
+    return frozenset(_bound(ast.parse(source)))
+
+
+@lru_cache(maxsize=64)
+def _origins_in(source: str) -> dict[str, set[str]]:
+    return _origins(ast.parse(source))
 
 
 def _bound(tree: ast.AST) -> set[str]:

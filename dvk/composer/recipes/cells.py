@@ -13,7 +13,7 @@ from typing import Any
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import pinned
 from dvk.composer.prims import FLOATS
-from dvk.composer.recipes.edit import packet, rebuilt, ref
+from dvk.composer.recipes.edit import packet, ref, taken_apart
 from dvk.records import Graph, Node
 
 GATES = {"rnn_tanh_cell": 1, "rnn_relu_cell": 1, "gru_cell": 3, "lstm_cell": 4}
@@ -27,16 +27,14 @@ def rewrite(graph: Graph) -> Graph | None:
     """The graph with cells taken apart, or None when there is none."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
-    results: dict[str, list[Value]] = {}
-    replacement: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        if packet(node) in GATES and not node.kwargs and node.name not in kept and (states := _states(node, nodes)) is not None:
-            cell = _Cell(node, states)
-            results[node.name] = cell.results()
-            replacement[node.name] = cell.made
-        elif node.op == "getitem" and (found := results.get(ref(node.args[0]) or "")) is not None:
-            replacement[node.name] = [node.model_copy(update={"op": "aten.alias.default", "args": (found[node.args[1]],)})]
-    return rebuilt(graph, replacement, {}) if replacement else None
+
+    def apart(node: Node) -> tuple[list[Value], list[Node]] | None:
+        if packet(node) not in GATES or node.kwargs or node.name in kept or (states := _states(node, nodes)) is None:
+            return None
+        cell = _Cell(node, states)
+        return cell.results(), cell.made
+
+    return taken_apart(graph, apart)
 
 
 def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:

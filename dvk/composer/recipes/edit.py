@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dvk.composer.lowering import is_view, walk_refs
@@ -85,6 +85,23 @@ def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str,
         for new in replacement.get(node.name, [node]):
             nodes.append(new.model_copy(update={"args": tuple(rename(list(new.args), renamed)), "kwargs": rename(new.kwargs, renamed)}))
     return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
+
+
+def taken_apart(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
+    """The graph with some nodes in parts, or None when there are none.
+
+    Args:
+        apart: references to a node's results, and the nodes that make them; None for a node that stays.
+    """
+    results: dict[str, list[Any]] = {}
+    replacement: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            if (found := results.get(ref(node.args[0]) or "")) is not None:
+                replacement[node.name] = [node.model_copy(update={"op": "aten.alias.default", "args": (found[node.args[1]],)})]
+        elif (parts := apart(node)) is not None:
+            results[node.name], replacement[node.name] = parts
+    return rebuilt(graph, replacement, {}) if replacement else None
 
 
 def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import pinned
-from dvk.composer.recipes.edit import packet, rebuilt, ref
+from dvk.composer.recipes.edit import packet, ref, taken_apart
 from dvk.composer.recurrence import GATES, RECURRENT, Recurrence
 from dvk.records import Graph, Node
 
@@ -27,21 +27,18 @@ def rewrite(graph: Graph) -> Graph | None:
     """The graph with recurrent kernels, or None when there is nothing for them."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
-    results: dict[str, list[Value]] = {}
-    replacement: dict[str, list[Node]] = {}
     parts: dict[str, dict[int, Node]] = {}
     for node in graph.nodes:
         if node.op == "getitem":
             parts.setdefault(ref(node.args[0]) or "", {})[node.args[1]] = node
-    for node in graph.nodes:
-        if packet(node) in GATES and node.op.endswith(".input") and not node.kwargs and node.name not in kept:
-            stack = _Stack(node, parts.get(node.name, {}).get(0), nodes)
-            if stack.is_covered():
-                results[node.name] = stack.results()
-                replacement[node.name] = stack.made
-        elif node.op == "getitem" and (found := results.get(ref(node.args[0]) or "")) is not None:
-            replacement[node.name] = [node.model_copy(update={"op": "aten.alias.default", "args": (found[node.args[1]],)})]
-    return rebuilt(graph, replacement, {}) if replacement else None
+
+    def apart(node: Node) -> tuple[list[Value], list[Node]] | None:
+        if packet(node) not in GATES or not node.op.endswith(".input") or node.kwargs or node.name in kept:
+            return None
+        stack = _Stack(node, parts.get(node.name, {}).get(0), nodes)
+        return (stack.results(), stack.made) if stack.is_covered() else None
+
+    return taken_apart(graph, apart)
 
 
 class _Stack:
