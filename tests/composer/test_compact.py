@@ -258,7 +258,7 @@ return v0
         (("++t)", "++t) {"), "braces"),
         (("v0[t];", "v0[t]; /* ''' */"), "three quotes"),
         (("return v0", "return (" * 3000), "not Python"),
-        (("return v0", "return '\0'"), "not Python"),
+        (("return v0", "return '\0'"), "no source file can"),
     ],
 )
 def test_malformed_texts_say_why(change: tuple[str, str], reason: str) -> None:
