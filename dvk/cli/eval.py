@@ -26,7 +26,9 @@ def command(
     window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library to select from; without it a model is given no skills.")] = None,
     no_skills: Annotated[bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")] = False,
-    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
+    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")] = None,
+    claim: Annotated[bool, typer.Option(
+        "--claim", help="Time winners again at the claim tier, in fresh processes, and only them against the baselines.")] = False,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
@@ -55,21 +57,24 @@ def command(
     assert suite is not None
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    unknown = [b for b in baseline or [] if b not in ("eager", "compile")]
+    unknown = [b for b in baseline or [] if b not in ("eager", "compile", "max-autotune")]
     if unknown:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile or max-autotune (eager is always timed)")
 
     from dvk import config as configuration
     from dvk.pipelines.eval import Request, evaluate
 
-    request = Request(suite, policy, turns, samples, iterations, window, library, no_skills,
-                      tuple(b for b in baseline or () if b != "eager"), backend, device, tuple(only or ()), workers, hygiene, kernelbench,
-                      out, resume, tuple(sys.argv))  # fmt: skip
+    over: Any = tuple(b for b in baseline or () if b != "eager")
+    request = Request(suite, policy, turns, samples, iterations, window, library, no_skills, over, claim, backend, device,
+                      tuple(only or ()), workers, hygiene, kernelbench, out, resume, tuple(sys.argv))  # fmt: skip
     summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
 # ---------------------------------------------------------------- for people
+
+OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune"}
+
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The tables."""
@@ -87,8 +92,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
     found.append(row("all", summary))
     if summary["samples"] > 1:
         found.append(row("best sample", summary["best_of"]))
-    if "compile" in summary:
-        found.append(row("over torch.compile", summary["compile"]))
+    found += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
     clean = summary.get("hygiene", {}).get("clean")
     if clean:
         found.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
@@ -102,6 +106,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * lo:.1f}, {100 * hi:.1f}]" for t, (lo, hi) in summary["fast_p_interval"].items())
     found += ["", f"95 % intervals over tasks: {ends}", *_told(summary)]
+    if summary["num_claims"]:
+        found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:

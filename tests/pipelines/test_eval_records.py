@@ -221,11 +221,12 @@ def test_the_command_from_a_record_to_every_file(tmp_path: Path) -> None:
     kernels.mkdir()
     (kernels / "level_1_problem_1_sample_0_kernel.py").write_text(SOURCE.replace("Model(", "ModelNew("))
     command = [sys.executable, "-m", "dvk", "eval", str(suite), "--policy", f"kernelbench:{kernels}", "--device", "cpu", "--json",
-               "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
+               "--claim", "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["num_tasks"] == 2 and found["fast_p"]["0"] == 0.5 and found["fast_p_compile"] is None
     assert found["levels"]["level1"]["num_tasks"] == 2 and found["failed"] == {"2_Absent": "nothing is recorded of it"}
+    assert found["num_claims"] == 1 and "timing 1 winners again" in done.stderr
     assert "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
     assert json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"] is True
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")

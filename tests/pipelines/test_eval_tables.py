@@ -20,7 +20,7 @@ from dvk.pipelines.eval.playing import played, workers_for
 from dvk.pipelines.eval.request import HYGIENE, Request
 from dvk.pipelines.eval.rows import Measured, Row, best_of, tries, winner
 from dvk.pipelines.eval.tables import of_roofline, summarise
-from dvk.records import Graph, Node, Task
+from dvk.records import Claim, Graph, Interval, Node, Task
 from dvk.rewards.scores import Outcome
 from dvk.runs import RunFolder
 from tests.pipelines.evaluations import episode, rows, verdict
@@ -32,7 +32,7 @@ LEVELS = {"a": "one", "b": "one", "c": "two", "d": "two"}
 
 @pytest.fixture
 def found() -> dict[str, Any]:
-    return summarise(rows(*EPISODES, unplayed={"d": "no get_inputs"}, again=AGAIN, levels=LEVELS), compiled=True)
+    return summarise(rows(*EPISODES, unplayed={"d": "no get_inputs"}, again=AGAIN, levels=LEVELS), baselines=["compile"])
 
 
 def whole(found: dict[str, Any]) -> dict[str, Any]:
@@ -68,6 +68,21 @@ def test_the_best_of_single_turns_is_chosen_by_its_first_time_and_counts_with_it
     found = rows(episode("a", [1.6], [1.5]), again={("a", 0): verdict(1.1)})
     assert [end.speedup for _, end in best_of(found)] == [1.1]
     assert [row.final.speedup for row in found] == [1.6, 1.5], "the mean over samples takes nobody's second time: none was chosen"
+
+
+def test_a_claim_counts_whatever_it_won_against() -> None:
+    claimed = verdict(1.4, 1.2)
+    assert claimed.timing is not None
+    holds = Claim(speedup=claimed.timing.speedup, level=0.99, processes=(1.4, 1.4), control=Interval(value=1, lo=1, hi=1),
+                  margin=0.01, holds=True)  # fmt: skip
+    timing = claimed.timing.model_copy(update={"claim": holds})
+    again = {("a", 0): claimed.model_copy(update={"tier": "claim", "timing": timing}),
+             ("b", 0): verdict(None).model_copy(update={"tier": "claim"})}
+    found = summarise(rows(episode("a", [1.6]), episode("b", [1.6]), again=again), baselines=["compile"])
+    assert found["fast_p"]["0"] == found["fast_p"]["1.2"] == 0.5 and found["fast_p"]["1.5"] == 0.0
+    assert found["num_claims"] == 2 and found["num_held"] == 1 and found["compile"]["geomean"] == pytest.approx(1.2)
+    said = "claims: 1 of 2 winners are faster than eager beyond doubt"
+    assert said in lines(whole(found) | {"samples": 1})
 
 
 def test_a_second_measurement_that_finds_it_wrong_counts() -> None:

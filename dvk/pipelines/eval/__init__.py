@@ -23,6 +23,7 @@ from dvk.agents import writers
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import backends, ceilings
+from dvk.harness.kernelgym import remote
 from dvk.pipelines import kernelbench
 from dvk.pipelines.eval import cleanness, page, playing, recorded, suites, tables
 from dvk.pipelines.eval.numbering import results
@@ -44,6 +45,8 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
         DvkError: the user can fix it.
     """
     check(request)
+    if request.claim and config.remote.judge is not None:
+        remote.require_ours(config, "--claim times winners at the claim tier")
     problems = suites.read(request.suite, request.only)
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
@@ -81,7 +84,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                         {row["name"]: row["flop_ms"] for row in run.read(FACTS)})
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = {
-            **tables.summarise(rows, compiled="compile" in request.baselines, flagged=cleanness.flagged(rows, run)),
+            **tables.summarise(rows, baselines=request.baselines, flagged=cleanness.flagged(rows, run)),
             "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
             "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
         }  # fmt: skip

@@ -70,7 +70,7 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     if not names:
         raise UsageError(f"`{first}` and `{second}` share no task", "compare evaluations of one suite")
     before, after = ([row for row in rows if row.task in names] for rows in (one, two))
-    compiled = all(any(row.final.compile is not None for row in rows) for rows in (before, after))
+    compiled = all(any("compile" in row.final.over for row in rows) for rows in (before, after))
     levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
     gaps = changes(before, after)
     found = {
@@ -122,7 +122,7 @@ def changes(first: Sequence[Row], second: Sequence[Row]) -> list[dict[str, Any]]
 
 
 def _finals(rows: Sequence[Row]) -> dict[str, Any]:
-    return table([(row, row.final) for row in rows], any(row.final.compile is not None for row in rows))
+    return table([(row, row.final) for row in rows], any("compile" in row.final.over for row in rows))
 
 
 def _outcomes(rows: Sequence[Row], over: Over = "eager") -> list[Outcome]:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dvk.pipelines.eval.rows import Over, Row, best_of, outcome
+from dvk.pipelines.eval.request import Over
+from dvk.pipelines.eval.rows import Row, best_of, outcome
 from dvk.pipelines.eval.tables import of_roofline
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Child, Markup, el
@@ -54,6 +55,7 @@ def _scores(summary: Summary) -> Markup:
     named: list[tuple[str, Summary | None]] = [
         ("all", summary), ("best sample" if summary["samples"] > 1 else "", summary["best_of"]),
         ("first turn" if len(summary["by_turn"]) > 1 else "", summary["first_turn"]), ("over torch.compile", summary.get("compile")),
+        ("over max-autotune", summary.get("max-autotune")),
         ("without flagged tasks", summary["hygiene"]["clean"]),
     ]  # fmt: skip
     rows = [_score_row(name, found) for name, found in named if name and found]
@@ -77,9 +79,8 @@ def _ends(ends: Sequence[float]) -> str:
 def _curves(rows: Sequence[Row], summary: Summary) -> Markup | None:
     finals = [(row, row.final) for row in rows]
     lines = [Series("eager", profile([outcome(row, end) for row, end in finals]))]
-    if "compile" in summary:
-        over: Over = "compile"
-        lines.append(Series("compile", profile([outcome(row, end, over) for row, end in finals])))
+    others: tuple[Over, ...] = ("compile", "max-autotune")
+    lines += [Series(over, profile([outcome(row, end, over) for row, end in finals])) for over in others if over in summary]
     if summary["samples"] > 1:
         lines.append(Series("best sample", profile([outcome(row, end) for row, end in best_of(rows)])))
     charts = [Curves("fast_p", "Share of tasks right and more than p times as fast, by p.", lines, share=True)]
@@ -129,7 +130,7 @@ def _tasks(rows: Sequence[Row]) -> Markup:
     lines = [
         el("tr", el("th", el("code", row.task), el("small", row.error) if row.error else None, scope="row", class_="cut"),
            el("td", show_ratio(end.speedup) if end.speedup else "right" if end.correct else "–", class_="num"),
-           el("td", show_ratio(end.compile) if end.compile else "–", class_="num"),
+           el("td", show_ratio(end.over["compile"]) if "compile" in end.over else "–", class_="num"),
            el("td", show_ms(end.candidate_ms), class_="num"), el("td", show_share(of_roofline(row, end)), class_="num"),
            bar(end.speedup, longest))
         for row, end in best

@@ -22,7 +22,7 @@ from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import Request, Unplayed
 from dvk.pipelines.eval.rows import tries, winner
 from dvk.pipelines.eval.suites import Problem
-from dvk.records import Backend, Device, Episode, Verdict
+from dvk.records import Backend, Device, Episode, Tier, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
 
@@ -91,7 +91,7 @@ def play_all(
             yield subject
 
     contract, workers = contract_for(table.device), workers_for(request, config, table.device)
-    with Court(progress, workers, config, baselines=request.baselines, contract=contract) as judging:
+    with Court(progress, workers, config, baselines=() if request.claim else request.baselines, contract=contract) as judging:
         if not problems:
             pass
         elif recorded.is_record(request.policy):
@@ -167,14 +167,14 @@ def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, 
 def time_again(
     episodes: Sequence[Episode], known: dict[tuple[str, int], Verdict], request: Request, config: Config, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Judge winners anew: of every sample among several turns, and of every task among several samples."""
+    """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked."""
     wanted = []
     for episode in episodes:
         samples = tries(episode)
         first = winner([turn for turns in samples for turn in turns])
         for sample, turns in enumerate(samples):
             best = winner(turns)
-            won = len(turns) > 1 or (len(samples) > 1 and best is first)
+            won = request.claim or len(turns) > 1 or (len(samples) > 1 and best is first)
             if won and best is not None and best.candidate is not None and (episode.task.name, sample) not in known:
                 wanted.append((episode.task, sample, best.candidate))
     if not wanted:
@@ -183,7 +183,8 @@ def time_again(
     jobs = [(task, candidate) for task, _, candidate in wanted]
     device = jobs[0][0].device
     pool = harness.Pool(workers_for(request, config, device), config)
-    for position, verdict in pool.map(jobs, baselines=request.baselines, contract=contract_for(device)):
+    tier: Tier = "claim" if request.claim else "search"
+    for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract_for(device)):
         progress.judged(1)
         task, sample, _ = wanted[position]
         yield {"task": task.name, "sample": sample, "verdict": verdict}

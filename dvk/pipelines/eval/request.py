@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dvk.records import Record
 
@@ -15,6 +16,9 @@ HYGIENE = "hygiene.jsonl"
 SPENT = "spent.jsonl"
 ROWS = "results.jsonl"
 SUMMARY = "summary.jsonl"
+
+Over = Literal["eager", "compile", "max-autotune"]
+"""What a speedup is over."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class Request:
     """Turns of that window; None takes the setting, one less than the turns at most."""
     library: Path | None = None
     no_skills: bool = False
-    baselines: tuple[str, ...] = ()
+    baselines: tuple[Over, ...] = ()
+    claim: bool = False
+    """Winners are timed again at the claim tier, whatever they won against, and they alone against the baselines."""
     backend: str = "auto"
     device: str | None = None
     only: tuple[str, ...] = ()

@@ -1,23 +1,19 @@
 """What came of a task, a row a sample: tables, pages and comparisons are made of these rows and of nothing else.
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
-samples the best is chosen by its first time; only the second time counts.
+samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 from pydantic import Field
 
 from dvk.harness.health import degenerate
-from dvk.pipelines.eval.request import Unplayed
+from dvk.pipelines.eval.request import Over, Unplayed
 from dvk.records import Episode, Record, Status, Turn, Verdict
 from dvk.rewards.scores import Outcome
-
-Over = Literal["eager", "compile"]
-"""What a speedup is over."""
 
 
 class Measured(Record):
@@ -26,26 +22,29 @@ class Measured(Record):
     correct: bool = Field(False, description="The judge said ok.")
     speedup: float | None = Field(None, description="Eager time / candidate time; null when wrong or untimed.")
     lo: float | None = Field(None, description="Lower end of its 95 % interval.")
-    compile: float | None = Field(None, description="torch.compile's time / candidate time; null unless measured.")
-    compile_lo: float | None = Field(None, description="Lower end of its 95 % interval.")
+    over: dict[str, float] = Field(default_factory=dict, description="Of each other baseline that was timed: its time / candidate time.")
+    over_lo: dict[str, float] = Field(default_factory=dict, description="Lower ends of their 95 % intervals.")
     candidate_ms: float | None = Field(None, description="Median time of a candidate call.")
     reference_ms: float | None = Field(None, description="Median time of an eager call.")
-    compile_ms: float | None = Field(None, description="Median time of a call of torch.compile's version.")
+    over_ms: dict[str, float] = Field(default_factory=dict, description="Median times of the other baselines' calls.")
     floor_ms: float | None = Field(None, description="Time in which the bytes that must move could move on this machine.")
+    holds: bool | None = Field(None, description="The claim that it is faster than eager holds; null where none was made.")
 
     @classmethod
     def of(cls, verdict: Verdict | None) -> Measured:
         """A verdict's figures; None is a turn without a candidate."""
-        if verdict is None or verdict.status is not Status.OK:
+        if verdict is None:
             return cls()
+        unclaimed = False if verdict.tier == "claim" else None
         timing = verdict.timing
-        if timing is None:
-            return cls(correct=True)
-        compiled = timing.baselines.get("compile")
+        if verdict.status is not Status.OK or timing is None:
+            return cls(correct=verdict.status is Status.OK, holds=unclaimed)
         return cls(
             correct=True, speedup=timing.speedup.value, lo=timing.speedup.lo, candidate_ms=timing.candidate_ms,
-            reference_ms=timing.reference_ms, floor_ms=timing.floor_ms, compile_ms=timing.baselines_ms.get("compile"),
-            compile=compiled.value if compiled else None, compile_lo=compiled.lo if compiled else None,
+            reference_ms=timing.reference_ms, floor_ms=timing.floor_ms, over_ms=dict(timing.baselines_ms),
+            over={name: ratio.value for name, ratio in timing.baselines.items()},
+            over_lo={name: ratio.lo for name, ratio in timing.baselines.items()},
+            holds=timing.claim.holds if timing.claim is not None else unclaimed,
         )  # fmt: skip
 
 
@@ -73,8 +72,8 @@ class Row(Record):
 
     @property
     def final(self) -> Measured:
-        """What counts: the winner's second time where it won against others."""
-        return self.again if self.again is not None and len(self.turns) > 1 else self.best()
+        """What counts: the winner's second time where it won against others, or is a claim."""
+        return self.again if self.again is not None and (len(self.turns) > 1 or self.again.holds is not None) else self.best()
 
     @property
     def degenerate(self) -> bool:
@@ -84,7 +83,7 @@ class Row(Record):
 
 def outcome(row: Row, found: Measured, over: Over = "eager") -> Outcome:
     """As the field's scores take it."""
-    speedup, lo = (found.speedup, found.lo) if over == "eager" else (found.compile, found.compile_lo)
+    speedup, lo = (found.speedup, found.lo) if over == "eager" else (found.over.get(over), found.over_lo.get(over))
     return Outcome(row.task, found.correct, speedup, lo, row.groups)
 
 

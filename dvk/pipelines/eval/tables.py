@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from dvk.pipelines.eval.request import Over
 from dvk.pipelines.eval.rows import Measured, Row, best_of, outcome
 from dvk.rewards import scores
 
@@ -19,21 +20,22 @@ MOST_GROUPS = 24
 Found = tuple[Row, Measured]
 
 
-def summarise(rows: Sequence[Row], *, compiled: bool = False, flagged: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """Every table.
 
     Args:
         rows: of all tasks, those that failed to load included.
-        compiled: torch.compile was measured, too.
+        baselines: what was timed besides eager.
         flagged: tasks with what makes a speedup on them worth nothing.
 
     Returns:
         What `scores.summary` gives for the mean over samples of what a sample came to in all its turns, `fast_p_compile` (null
         unless measured), and tables of the same kind: `first_turn`; `best_of`, the best sample of each task; `levels`; `groups`,
-        by dimension and value; `compile`, over torch.compile, where measured. Shares by turn: `by_turn`, best until then, and
-        `per_turn`, that turn's own. `roofline`, `hygiene`, `failed` (task → why), `num_untimed`.
+        by dimension and value; `compile` and `max-autotune`, over each, where measured. Shares by turn: `by_turn`, best until then,
+        and `per_turn`, that turn's own. `roofline`, `hygiene`, `failed` (task → why), `num_untimed`; `num_claims` and `num_held`,
+        of winners that were claimed to be faster and are.
     """
-    finals = [(row, row.final) for row in rows]
+    finals, compiled = [(row, row.final) for row in rows], "compile" in baselines
     longest = max((len(row.turns) for row in rows), default=0)
     dimensions = sorted({name for row in rows for name in row.groups})
     groups = {name: by_value(finals, name, compiled) for name in dimensions if name == "level" or _few(rows, name)}
@@ -49,10 +51,10 @@ def summarise(rows: Sequence[Row], *, compiled: bool = False, flagged: Mapping[s
         "hygiene": hygiene(finals, flagged or {}, compiled),
         "failed": failures(rows),
         "num_untimed": sum(end.correct and end.speedup is None for _, end in finals),
+        "num_claims": sum(end.holds is not None for _, end in finals),
+        "num_held": sum(end.holds is True for _, end in finals),
     }
-    if compiled:
-        found["compile"] = scores.summary([outcome(row, end, "compile") for row, end in finals])
-    return found
+    return found | {name: scores.summary([outcome(row, end, name) for row, end in finals]) for name in baselines}
 
 
 def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:
