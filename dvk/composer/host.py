@@ -311,7 +311,8 @@ def spelled(node: Node, name: Callable[[str], str]) -> str:
     elif packet == "contiguous":
         return f"{args[0]}.contiguous({', '.join(args[1:])})"
     else:
-        positional = packet in IN_TORCH and overload in ("default", "input", "padding")
+        # torch.einsum finds its own path, and takes none
+        positional = packet in IN_TORCH and overload in ("default", "input", "padding") and "path" not in node.kwargs
         function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
     return f"{function}({', '.join(args)})"
 

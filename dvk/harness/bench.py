@@ -30,7 +30,8 @@ import torch
 from dvk.config import Judge
 from dvk.harness import memory, sampling, slots
 from dvk.harness.board import Board, Layout, copied, layout_of
-from dvk.harness.cases import Case, Cases
+from dvk.harness.case import Case
+from dvk.harness.cases import Cases
 from dvk.harness.compare import same_bits
 from dvk.harness.intervals import settled
 from dvk.harness.peer import Peer, Shot

@@ -21,8 +21,10 @@ from dvk.config import Judge
 from dvk.harness import compare
 from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples, Trespass
 from dvk.harness.board import Board
-from dvk.harness.cases import Case, Cases, Key, Outcome
+from dvk.harness.case import Case, Outcome
+from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
+from dvk.harness.keys import Key
 from dvk.harness.link import Gone
 from dvk.harness.own import Own
 from dvk.harness.peer import Failed, Interfered, Peer

@@ -13,6 +13,7 @@ Measured on two busy cores: 65 M inputs drawn and held against float64 take 9 s,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from dvk.harness.families import FAMILIES, NATIVE
 from dvk.harness.weights import INTEGERS
 from dvk.records import ShapeVariant, Task, TensorSpec
+from dvk.tasks.specs import INTEGERS as INTEGER_DTYPES
 
 LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Inputs and outputs of a native call beyond which families, and what is held against float64, are drawn smaller, at
@@ -88,6 +90,14 @@ def reduced(task: Task) -> ShapeVariant | None:
     if batch >= native:
         return None
     return ShapeVariant(name=f"batch={batch}", changes=tuple((n, d, batch) for n, d, _ in along.changes))
+
+
+def beyond(small: ShapeVariant, task: Task, inputs: Iterable[torch.Tensor]) -> bool:
+    """Some integers are positions in the native batch and outside of the smaller one."""
+    name, dimension, size = small.changes[0]
+    native = next(spec.shape[dimension] for spec in task.inputs if spec.name == name)
+    given = [t for t in inputs if t.numel() and str(t.dtype).removeprefix("torch.") in INTEGER_DTYPES]
+    return any(size <= max(int(t.max()), -1 - int(t.min())) < native for t in given)
 
 
 def _bytes(spec: TensorSpec) -> int:

@@ -30,8 +30,10 @@ from dvk.errors import TaskError
 from dvk.harness import memory
 from dvk.harness.bench import Bench
 from dvk.harness.calls import put_buffers
-from dvk.harness.cases import Case, Cases, plan
+from dvk.harness.case import Case
+from dvk.harness.cases import Cases
 from dvk.harness.examination import Examination
+from dvk.harness.keys import plan
 from dvk.harness.link import Gone
 from dvk.harness.needed import needed_bytes
 from dvk.harness.peer import Failed, Interfered, Peer

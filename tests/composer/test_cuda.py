@@ -315,7 +315,7 @@ def test_the_half_conversions_and_reductions_compile_for_every_generation_known(
 
 @pytest.mark.gpu
 def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
-    assert not wrong(jobs(CASES, "cuda"), "cuda")
+    assert not wrong(jobs([name for name, case in CASES.items() if case.gpu], "cuda"), "cuda")
     assert not wrong(others("cuda"), "cuda")
     assert not wrong(jobs(FEW, "cuda", 1), "cuda", aligned=True)
 

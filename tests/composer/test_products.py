@@ -19,11 +19,12 @@ from dvk.composer import triton as renderer
 from dvk.composer.capture import trace
 from dvk.composer.compact import structures
 from dvk.composer.compose import fuse
+from dvk.composer.host import spelled
 from dvk.composer.kernel import Kernel
 from dvk.composer.product_form import form_of
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.harness import judge
-from dvk.records import Status
+from dvk.records import Node, Status
 from dvk.search.classes import class_of
 from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds, usual
 from tests.harness.conftest import QUICK
@@ -301,3 +302,12 @@ def test_the_judge_finds_them_right(source: str, tmp_path: Path) -> None:
     made = compose(task, captured, Plan((*usual(captured.graph), "own_matmul")), "cpp")
     (verdict,) = judge(task, [made], tier="search", config=QUICK)
     assert verdict.status is Status.OK, verdict
+
+
+def test_the_path_that_einsum_took_is_written_out() -> None:
+    """With opt_einsum installed the operator has one, which torch.einsum does not take."""
+    formula, operands = "ij,jk,k->i", [randn(3, 4), randn(4, 5), randn(5)]
+    node = Node(name="v3", op="aten.einsum.default", args=(formula, [{"ref": f"x{n}"} for n in range(3)]),
+                kwargs={"path": [1, 2, 0, 1]}, shape=(3,), dtype="float32", strides=(1,))  # fmt: skip
+    found = eval(spelled(node, str), {"torch": torch, **{f"x{n}": one for n, one in enumerate(operands)}})
+    torch.testing.assert_close(found, torch.einsum(formula, *operands))

@@ -112,6 +112,8 @@ def run_all() -> None:
     if DEVICE == "cuda":
         run_own()
     for name, case in CASES.items():
+        if DEVICE == "cuda" and not case.gpu:
+            continue
         report(f"case:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
     narrow = triton_write.needs_int64
     triton_write.needs_int64 = lambda kernel: True  # as for tensors too large for a test

@@ -12,9 +12,9 @@ from torch import nn
 from dvk.errors import TaskError
 from dvk.harness import cases as cases_module
 from dvk.harness.calls import call, describe, leaf_names, put_buffers
-from dvk.harness.cases import Cases, plan
+from dvk.harness.cases import Cases
 from dvk.harness.families import FAMILIES
-from dvk.harness.keys import LARGE_BYTES, reduced
+from dvk.harness.keys import LARGE_BYTES, plan, reduced
 from dvk.harness.referee import firsts
 from dvk.harness.shaking import Shake
 from dvk.harness.weights import INTEGERS
@@ -42,6 +42,17 @@ def test_each_tier_looks_further() -> None:
     assert {key.weights for key in tiers["claim"]} == {0, 1, 2, INTEGERS}
     assert len(plan(task, "search", 3, 5, brief=True)) == 10
     assert all(key.backward for key in plan(task, "smoke", 1, 5, backward=True))
+
+
+@pytest.mark.parametrize(("highest", "reduced_size"), [(4096, False), (64, True), (100_000, True)])
+def test_a_batch_is_not_made_smaller_than_what_indexes_it(highest: int, reduced_size: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At such an index a GPU would end the process; those that fit, or are none, are no reason."""
+    inputs = f"[torch.randn(4096, 256), torch.randint({highest - 1}, {highest}, (300,))]"
+    source = model("return x[at % x.shape[0]]", inputs, arguments="x, at")  # that would run in any batch
+    task = task_of(source, variants=[ShapeVariant(name="batch+3", changes=(("x", 0, 4099),))])
+    cases = Cases(build(task), plan(task, "search", 1, 5), 5)
+    sizes = {case.inputs[0].shape[0] for case in made(cases) if case.key.family != "native"}
+    assert (sizes == {4096}) is not reduced_size
 
 
 def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:

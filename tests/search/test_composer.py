@@ -100,6 +100,24 @@ def test_the_first_try_is_a_kernel_where_torch_would_do_it_all(tmp_path):
     assert "own_windows" in first.recipes and first.schedule
 
 
+def test_where_only_own_kernels_are_written_the_library_is_tried_replayed(tmp_path):
+    given = written("F.max_pool2d(x, 2)", tmp_path)
+    on_gpu = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
+    last = next(search(on_gpu))[-1]
+    assert last.recipes == ("cuda_graph",) and not last.schedule
+    found = play(on_gpu, lambda c: 1.2 if c.recipes == ("cuda_graph",) else 0.6)
+    assert found[-1].recipes.count("cuda_graph") == 1
+
+
+def test_what_rounds_otherwise_is_left_out_where_it_is_refused(conv):
+    proposals = search(conv)
+    batch = next(proposals)
+    assert "fold_batch_norm" in batch[0].recipes
+    bad = Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong")
+    following = proposals.send([bad] * len(batch))
+    assert following and not any("fold_batch_norm" in candidate.recipes for candidate in following)
+
+
 def test_recipes_come_in_the_order_of_the_retrieved_skills(tmp_path):
     skills = tuple(Skill(name=f"s_{r}", description="d", body="b", recipe=r) for r in ("fuse_pointwise", "fuse_rowwise"))
     planner = Planner(problem("layernorm_gelu_residual", tmp_path, skills))
