@@ -15,12 +15,15 @@ import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.capture import Captured
+from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
@@ -169,6 +172,11 @@ class _Expansion:
         stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
         kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
         kernel.lines = [self._called(line, text) for line in body]
+        if self.backend == "cpp":
+            earlier = {s.name for s in steps if isinstance(s, _Kernel)}
+            known = {*kernel.tensors, *self.sizes, *self.forms.values(), *earlier, *_given()}
+            if (why := undeclared("\n".join(kernel.lines), known)) is not None:
+                raise Unreadable(f"kernel {name} {why}")
         return kernel
 
     def _called(self, line: str, text: str) -> str:
@@ -283,6 +291,12 @@ class _Expansion:
             params.append(f"{const}{STORAGE[self.types[name]]}* __restrict {name}")
         wide = "VECTOR256 " if kernel.head else ""
         return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
+
+
+@cache
+def _given() -> frozenset[str]:
+    """Functions, macros and numbers that C++ kernels find."""
+    return frozenset({*re.findall(r"\w+(?=\()|(?<=#define )\w+", cpp_prelude({})), *CONSTANTS})
 
 
 def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
