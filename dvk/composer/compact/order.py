@@ -38,7 +38,8 @@ class _Reading:
             if isinstance(statement, ast.For):
                 yield from self._read(statement.iter)
                 self._make(statement.target)
-                yield from self._inner(statement.body, kept=not self.jitted or "static_range" in ast.unparse(statement.iter))
+                written_out = any(isinstance(n, ast.Attribute) and n.attr == "static_range" for n in ast.walk(statement.iter))
+                yield from self._inner(statement.body, kept=written_out or not self.jitted)
             elif isinstance(statement, (ast.If, ast.While)):
                 yield from self._read(statement.test)
                 yield from self._block([*statement.body, *statement.orelse])

@@ -132,7 +132,8 @@ class _Scopes:
 
     def _until(self, ends: Sequence[str]) -> list[str]:
         """The tokens ahead of one of `ends` outside brackets, which is the next then."""
-        start, open_ = self.at, []
+        start = self.at
+        open_: list[str] = []
         while open_ or self.tokens[self.at] not in ends:
             token = self.tokens[self.at]
             if token in _CLOSES:
