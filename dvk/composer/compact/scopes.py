@@ -22,12 +22,12 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 
 
-class _Strange(Exception):
+class Strange(Exception):
     """Nothing certain can be said."""
 
 
-class _Wrong(Exception):
-    """The message says what cannot be compiled."""
+class Wrong(Exception):
+    """The message says what of a kernel is wrong, as a verb and what follows."""
 
 
 def undeclared(body: str, known: Collection[str]) -> str | None:
@@ -37,22 +37,32 @@ def undeclared(body: str, known: Collection[str]) -> str | None:
         body: its lines.
         known: tensors, sizes, functions and macros that are there.
     """
-    try:
-        _Scopes(body, known).block()
-    except _Wrong as error:
-        return str(error)
-    except (_Strange, IndexError, RecursionError):  # too few tokens: the compiler says it better
-        return None
-    return None
+    return Scopes(body, known).wrong()
 
 
-class _Scopes:
+class Scopes:
+    """A walk over a kernel's statements, once each, with the names that are declared where it stands."""
+
     def __init__(self, body: str, known: Collection[str]):
         self.tokens = [m[0] for m in _TOKEN.finditer(_COMMENT.sub(" ", body)) if m[0] != "\n"]
         self.known, self.at = known, 0
-        self.scopes: list[set[str]] = [set()]
-        if STRANGE & set(self.tokens) or "\\" in body:
-            raise _Strange
+        self.scopes: list[dict[str, int | None]] = [{}]
+        """Names of each block around, and what is known of them."""
+        self.conditions = 0
+        """Statements around that may not be run."""
+        self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body
+
+    def wrong(self) -> str | None:
+        """What the walk finds; None where nothing is certain."""
+        if self.strange:
+            return None
+        try:
+            self.block()
+        except Wrong as error:
+            return str(error)
+        except (Strange, IndexError, RecursionError):  # too few tokens: the compiler says it better
+            return None
+        return None
 
     # ------------------------------------------------------------ statements
 
@@ -66,34 +76,33 @@ class _Scopes:
         if token.startswith("#"):
             self.at += 1
             if not token.startswith("#pragma"):
-                raise _Strange
+                raise Strange
             for names in _CLAUSE.findall(token):
-                self._names(re.findall(r"\w+", names))
+                self.names(re.findall(r"\w+", names))
         elif token == "{":
             self.at += 1
-            self.scopes.append(set())
+            self.scopes.append({})
             self.block()
             self.scopes.pop()
             self.at += 1
-        elif token in ("for", "if", "while"):
-            self.scopes.append(set())
-            self._head(token)
+        elif token in ("for", "if", "while", "else"):
+            self.scopes.append({})
+            conditions, start = self.conditions, self.at
+            self.at += 1
+            if token != "else":
+                self._head(token)
+            self.conditions += not (token == "for" and self.runs(self.tokens[start + 2 : self.at - 1]))
             while self.tokens[self.at].startswith("#"):
                 self._statement()
             self._statement()
-            self.scopes.pop()
-        elif token == "else":
-            self.at += 1
-            self.scopes.append(set())
-            self._statement()
+            self.conditions = conditions
             self.scopes.pop()
         else:
             self._simple(";")
 
     def _head(self, word: str) -> None:
-        self.at += 1
         if self.tokens[self.at] != "(":
-            raise _Strange
+            raise Strange
         self.at += 1
         if word == "for":
             self._simple(";")
@@ -108,27 +117,29 @@ class _Scopes:
         if self.at == start or self.tokens[self.at] in ("(", ")"):
             self.at = start
             if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
-                raise _Strange  # of a type that is not C's own
-            self._names(self._until((end,)))
+                raise Strange  # of a type that is not C's own
+            self.names(self._until((end,)))
         else:
-            self._declared()
-            self._names(self._until((end, ",")))
+            constant = "const" in self.tokens[start : self.at]
+            self._declaration(end, constant)
             while self.tokens[self.at] == ",":
                 self.at += 1
-                self._declared()
-                self._names(self._until((end, ",")))
+                self._declaration(end, constant)
         self.at += 1
 
-    def _declared(self) -> None:
+    def _declaration(self, end: str, constant: bool) -> None:
         while self.tokens[self.at] in ("*", "&") or self.tokens[self.at] in AROUND:
             self.at += 1
         name = self.tokens[self.at]
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in WORDS:
-            raise _Strange
+            raise Strange
         if name in self.scopes[-1]:
-            raise _Wrong(f"declares `{name}` twice in one block")
-        self.scopes[-1].add(name)
+            raise Wrong(f"declares `{name}` twice in one block")
+        self.scopes[-1][name] = None
         self.at += 1
+        rest = self._until((end, ","))
+        self.names(rest)
+        self.scopes[-1][name] = self.known_of(rest, constant)
 
     def _until(self, ends: Sequence[str]) -> list[str]:
         """The tokens ahead of one of `ends` outside brackets, which is the next then."""
@@ -139,15 +150,24 @@ class _Scopes:
             if token in _CLOSES:
                 open_.append(_CLOSES[token])
             elif token in _CLOSES.values() and (not open_ or open_.pop() != token):
-                raise _Strange
+                raise Strange
             elif token.startswith("#") or (token == ";" and ";" not in ends) or token in ("for", "if", "while", "else"):
-                raise _Strange
+                raise Strange
             self.at += 1
         return self.tokens[start : self.at]
 
     # ------------------------------------------------------------ names
 
-    def _names(self, tokens: Sequence[str]) -> None:
+    def runs(self, head: Sequence[str]) -> bool:
+        """A loop's body is run for certain."""
+        return False
+
+    def known_of(self, rest: Sequence[str], constant: bool) -> int | None:
+        """What is to be kept of a name that is declared, from what follows it."""
+        return None
+
+    def names(self, tokens: Sequence[str]) -> None:
+        """Look at the names in an expression."""
         for number, token in enumerate(tokens):
             before = tokens[number - 1] if number else ""
             if not _NAME.fullmatch(token) or token in WORDS or token in self.known or before in (".", "->", "::"):
@@ -156,8 +176,8 @@ class _Scopes:
                 continue
             after = tokens[number + 1] if number + 1 < len(tokens) else ""
             if after == "::":
-                raise _Strange
-            raise _Wrong(f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there")
+                raise Strange
+            raise Wrong(f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there")
 
 
-__all__ = ["undeclared"]
+__all__ = ["Scopes", "Wrong", "undeclared"]
