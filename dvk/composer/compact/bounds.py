@@ -10,11 +10,16 @@ import ast
 import math
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from dvk.composer.compact.scopes import TYPES, Scopes, Wrong
 
 LEAPS = frozenset({"break", "continue", "return"})
+LONGEST = 256
+"""Tokens of an index that is looked at; composed ones have a few dozen."""
+TOO_LARGE = 1 << 62
+"""C's numbers end there."""
 CONDITIONS = frozenset({"?", "&", "|"})
 """As tokens; `&&` is two."""
 _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
@@ -35,8 +40,12 @@ def beyond(body: str, sizes: Mapping[str, int], extents: Mapping[str, int]) -> s
 
 def elements(shape: str, sizes: Mapping[str, int]) -> int | None:
     """Elements of a shape as texts write it: `s0, s1*32`; None where it is made of anything else."""
+    try:
+        parts = ast.parse(f"({shape},)" if shape.strip() else "()", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
     known = _Bounds("", sizes, {}, last=True)
-    found = [known.value(part.split()) for part in shape.split(",")] if shape.strip() else []
+    found = [known.of(part) for part in parts.elts] if isinstance(parts, ast.Tuple) else [None]
     return math.prod(n for n in found if n is not None) if None not in found else None
 
 
@@ -48,9 +57,9 @@ class _Bounds(Scopes):
         text = " ".join(self.tokens)
         # A loop's own head sets its variable twice.
         heads = [m[1] for m in re.finditer(r"for \( (?:const )?long (\w+) =", text)]
-        sets = re.findall(r"(?<![\w.])(\w+) (?:(?:[-+*/%&|^]|< <|> >) )?= (?!=)|(?:\+ \+|- -) (\w+)|(\w+) (?:\+ \+|- -)", text)
-        named = [name for found in sets for name in found if name]
-        self.moved = {name for name in heads if named.count(name) > 2 * heads.count(name)}
+        sets = re.findall(r"(?<![\w.])(\w+) (?:(?:[-+*/%&|^]|< <|> >) )?= (?!=)|(?:\+ \+|- -) (\w+)|(?<!\w)(\w+) (?:\+ \+|- -)", text)
+        named = Counter(name for found in sets for name in found if name)
+        self.moved = {name for name, count in Counter(heads).items() if named[name] > 2 * count}
 
     def runs(self, head: Sequence[str]) -> bool:
         found = _HEAD.fullmatch(" ".join(head))
@@ -74,9 +83,11 @@ class _Bounds(Scopes):
             if tokens[number + 1] != "[" or not token.isidentifier():
                 continue
             extent = next((scope[token] for scope in reversed(self.scopes) if token in scope), self.extents.get(token))
-            end = _closing(tokens, number + 1)
-            at = self.value(tokens[number + 2 : end])
-            if extent is not None and at is not None and not 0 <= at < extent:
+            if extent is None:
+                continue
+            index = tokens[number + 2 : number + 2 + LONGEST]
+            at = self.value(index[: _closing(index)])
+            if at is not None and not 0 <= at < extent:
                 raise Wrong(f"reaches `{token}[{at}]`, which has {extent} elements")
 
     def value(self, tokens: Sequence[str]) -> int | None:
@@ -86,18 +97,20 @@ class _Bounds(Scopes):
         text = " ".join("//" if token == "/" else token for token in tokens)
         choice = re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", text)
         try:
-            return self._of(ast.parse(f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else text.strip(), mode="eval").body)
+            made = self.of(ast.parse(f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else text.strip(), mode="eval").body)
+            return made if made is not None and abs(made) < TOO_LARGE else None
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
-    def _of(self, node: ast.expr) -> int | None:
+    def of(self, node: ast.expr) -> int | None:
+        """See `value`."""
         if isinstance(node, ast.Constant):
             return node.value if type(node.value) is int else None
         if isinstance(node, ast.Name):
             return next((scope[node.id] for scope in reversed(self.scopes) if node.id in scope), self.sizes.get(node.id))
         if isinstance(node, ast.IfExp):
-            test = self._of(node.test)
-            return None if test is None else self._of(node.body if test else node.orelse)
+            test = self.of(node.test)
+            return None if test is None else self.of(node.body if test else node.orelse)
         parts: list[ast.expr] = []
         if isinstance(node, ast.BinOp):
             parts = [node.left, node.right]
@@ -107,7 +120,7 @@ class _Bounds(Scopes):
             parts = list(node.args)
         if not parts:
             return None
-        left, right = self._of(parts[0]), self._of(parts[1])
+        left, right = self.of(parts[0]), self.of(parts[1])
         return None if left is None or right is None else _applied(node, left, right)
 
 
@@ -124,13 +137,14 @@ def _applied(node: ast.expr, a: int, b: int) -> int | None:
     return apply(a, b) if apply is not None else None
 
 
-def _closing(tokens: Sequence[str], start: int) -> int:
-    depth = 0
-    for number in range(start, len(tokens)):
-        depth += (tokens[number] == "[") - (tokens[number] == "]")
+def _closing(tokens: Sequence[str]) -> int:
+    """Where the bracket closes that is open at their start; 0 where it does not."""
+    depth = 1
+    for number, token in enumerate(tokens):
+        depth += (token == "[") - (token == "]")
         if depth == 0:
             return number
-    return len(tokens)
+    return 0
 
 
 __all__ = ["beyond", "elements"]

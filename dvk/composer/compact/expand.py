@@ -309,7 +309,7 @@ def _extent(node: Node) -> int:
     """Elements from a tensor's first in memory to its last."""
     assert node.shape is not None, "a tensor has one"
     strides = node.strides or contiguous_strides(node.shape)
-    return 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides, strict=True)) if all(node.shape) else 0
+    return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)) if all(node.shape) else 0
 
 
 @cache

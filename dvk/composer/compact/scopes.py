@@ -16,7 +16,7 @@ WORDS = TYPES | AROUND | {"true", "false", "sizeof", "break", "continue", "retur
 STRANGE = frozenset({"auto", "struct", "class", "union", "enum", "template", "typename", "typedef", "using", "namespace", "goto", "switch",
                      "case", "default", "do", "try", "catch", "asm", "operator", "this", "decltype", "extern", "void", "define"})
 _TOKEN = re.compile(r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S')
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _CLAUSE = re.compile(r"reduction\([^:()]+:([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
