@@ -340,6 +340,7 @@ class Turn(Record):
     tokens: Tokens | None = Field(None, description="The same as token ids; null where the backbone does not tell them.")
     finish: Literal["stop", "length", "error"] | None = Field(
         None, description="Why the model stopped: by itself, at the token limit, or because its server failed; null for the composer.")
+    redrawn: int = Field(0, description="Answers before this one that could not be read and were drawn again.")
     malformed: str | None = Field(None, description="Why the answer, or a part of it, could not be used; null when all of it was.")
     chosen: tuple[str, ...] = Field((), description="Names of the skills that a selection answer picked.")
     candidate: Candidate | None = Field(None, description="What was read from the answer.")

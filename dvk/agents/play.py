@@ -126,10 +126,14 @@ class Play:
         talk.asked = asked
         return asked
 
-    def heard(self, talk: Talk, answer: Completion) -> Candidate | None:
-        """Take an answer: the candidate to be judged, if it is one; else the conversation has gone on or ended."""
+    def heard(self, talk: Talk, answer: Completion, redrawn: int = 0) -> Candidate | None:
+        """Take an answer: the candidate to be judged, if it is one; else the conversation has gone on or ended.
+
+        Args:
+            redrawn: answers to the same question that were dropped for it.
+        """
         assert talk.asked is not None, "nothing was asked"
-        turn = Turn(messages=talk.asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish)
+        turn = Turn(messages=talk.asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, redrawn=redrawn)
         if answer.finish == "error":
             self._add(talk, turn.model_copy(update={"malformed": f"the backbone failed: {answer.error or 'it does not say why'}"}))
             if talk.key.role == "selection":

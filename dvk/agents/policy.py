@@ -55,6 +55,18 @@ class Reply(Completion):
     found: Candidate | str
 
 
+def reply(dialect: Dialect, subject: Subject, answer: Completion) -> Completion:
+    """The answer, read; as it is if it was read before, or the backbone failed."""
+    if answer.finish == "error" or (isinstance(answer, Reply) and answer.task == subject.task.id):
+        return answer
+    return Reply(**dict(answer), task=subject.task.id, found=found_in(dialect, subject, answer))
+
+
+def unread(answer: Completion) -> bool:
+    """A reply holds no candidate."""
+    return isinstance(answer, Reply) and isinstance(answer.found, str)
+
+
 def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
     """The candidate in an answer, or why there is none."""
     if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words

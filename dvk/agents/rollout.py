@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dvk.agents import dialects, selection, writers
+from dvk.agents import dialects, policy, selection, writers
 from dvk.agents.judging import Docket
 from dvk.agents.play import ROLES, Key, Play, Talk, order
 from dvk.agents.showing import Subject
@@ -22,6 +22,8 @@ from dvk.harness.courts import room
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
+REDRAW_TEMPERATURE = 0.7
+"""At the least, of answers drawn again: a greedy one would be the same once more."""
 Judging = Docket[tuple[Play, Talk]]
 OnTurn = Callable[[Key, Turn], None]
 """Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
@@ -108,6 +110,8 @@ def converse(
     Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
     tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
 
+    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times.
+
     Args:
         asked_before: prompts of earlier calls, which is added to; empty at first.
     """
@@ -118,22 +122,38 @@ def converse(
         groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
     asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
-        draws, questions = sampling(ROLES[number], dialect, config, step, repeated), [question for _, _, question in group]
-        if ROLES[number] == "policy":
-            answers = writers.answers(backbone, [one.subject for one, _, _ in group], questions, draws)
-        else:
-            answers = backbone.generate(questions, draws)
-        for (one, talk, _), answer in zip(group, answers, strict=True):
-            if (candidate := one.heard(talk, answer)) is not None:
-                yield one, talk, candidate
+        role = ROLES[number]
+        most = config.rollout.redraws if role == "policy" else 0
+        for redrawn in range(most + 1):
+            draws, questions = sampling(role, dialect, config, step, repeated, redrawn), [question for _, _, question in group]
+            if role == "policy":
+                answers = writers.answers(backbone, [one.subject for one, _, _ in group], questions, draws)
+            else:
+                answers = backbone.generate(questions, draws)
+            unread = []
+            for asked, answer in zip(group, answers, strict=True):
+                one, talk, _ = asked
+                if redrawn < most and policy.unread(answer := policy.reply(dialect, one.subject, answer)):
+                    unread.append(asked)
+                elif (candidate := one.heard(talk, answer, redrawn)) is not None:
+                    yield one, talk, candidate
+            if not unread:
+                break
+            group = unread
 
 
-def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0) -> Sampling:
-    """How a role's answers are drawn; `repeated`: calls before this one that asked the same."""
+def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:
+    """How a role's answers are drawn.
+
+    Args:
+        repeated: calls before this one that asked the same.
+        redrawn: answers to the same turn before this one.
+    """
     settings = config.rollout
     most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]
-    seed = int(content_hash(str(config.seed), str(step), role, str(repeated)), 16) % 2**31
-    return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
+    seed = int(content_hash(str(config.seed), str(step), role, str(repeated), *([f"redrawn {redrawn}"] if redrawn else [])), 16) % 2**31
+    temperature = max(settings.temperature, REDRAW_TEMPERATURE) if redrawn else settings.temperature
+    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
 
 
 def _digest(question: Conversation) -> str:

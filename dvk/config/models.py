@@ -75,6 +75,9 @@ class Rollout(Section):
     over_eager: float = Field(1.2, ge=1, description="…and so many times faster than eager PyTorch.")
     temperature: float = Field(1.0, ge=0, description="Of all three agents; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus; the learner's probabilities need 1.")
+    redraws: int = Field(
+        0, ge=0, description="Times that a policy's answer that cannot be read is drawn again in the same turn, at a temperature of 0.7 at "
+        "least; by dvk eval and strategies auto and refine. dvk train needs 0: it learns from the first draw.")
     selection_tokens: int = Field(1024, ge=1, description="Longest selection answer; the compact dialect needs and asks less.")
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer a turn.")
     summary_tokens: int = Field(2048, ge=1, description="Longest summary answer.")

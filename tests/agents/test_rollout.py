@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from dvk.agents.dialects.examples import EXAMPLES
 from dvk.agents.judging import Docket
 from dvk.agents.play import Key
 from dvk.agents.rollout import Judging
-from dvk.backbone import Completion, Conversation, open_backbone
+from dvk.backbone import Completion, Conversation, Sampling, Usage, open_backbone
 from dvk.harness import judge
 from dvk.records import Candidate, Status, Turn
 from dvk.skills import Library
@@ -105,6 +106,55 @@ def test_answers_are_written_while_others_are_judged() -> None:
         assert judging.num_pending == 0
         (verdict,) = {turn.verdict.model_dump_json() for e in episodes for trace in e.traces for turn in trace.turns if turn.verdict}
         assert '"ok"' in verdict  # the same candidate six times: judged once
+
+
+class Rubbish:
+    """A model that writes rubbish when it is greedy, and then now and then something right, by its seed."""
+
+    name, dialect = "rubbish", "chat"
+
+    def __init__(self, luck: int) -> None:
+        self.usage, self.luck = Usage(), luck
+        self.calls: list[tuple[int, Sampling]] = []
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        self.calls.append((len(conversations), sampling))
+        lucky = [sampling.temperature > 0 and (sampling.seed + place) % self.luck == 0 for place in range(len(conversations))]
+        return [Completion(text=RIGHT if one else f"rubbish {sampling.seed} {place}", finish="stop") for place, one in enumerate(lucky)]
+
+
+def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
+    (turn,) = play(here(), Rubbish(1), None, configured(turns=1)).traces[0].turns
+    assert turn.malformed and turn.verdict is None and turn.redrawn == 0
+    backbone = Rubbish(1)
+    (turn,) = play(here(), backbone, None, configured(turns=1, redraws=3)).traces[0].turns
+    assert turn.verdict is not None and turn.verdict.status is Status.OK and turn.redrawn == 1 and turn.completion == RIGHT
+    (_, first), (_, second) = backbone.calls
+    assert (first.temperature, second.temperature) == (0.0, 0.7) and first.seed != second.seed
+    hot = Rubbish(10**9)
+    (turn,) = play(here(), hot, None, configured(turns=1, redraws=2, temperature=1.0)).traces[0].turns
+    assert turn.malformed and turn.redrawn == 2 and turn.completion == f"rubbish {hot.calls[-1][1].seed} 0"
+    assert [sampling.temperature for _, sampling in hot.calls] == [1.0] * 3 and len({sampling.seed for _, sampling in hot.calls}) == 3
+
+
+def test_answers_of_a_call_are_drawn_again_in_one_call_and_alike_under_one_seed() -> None:
+    def played(seed: int) -> tuple[list[int], list[tuple[str, int]]]:
+        backbone = Rubbish(3)
+        config = configured(turns=1, redraws=4, rollouts=6).model_copy(update={"seed": seed})
+        turns = [turn for trace in play(here(), backbone, None, config).traces for turn in trace.turns]
+        return [number for number, _ in backbone.calls], [(turn.completion, turn.redrawn) for turn in turns]
+
+    asked, turns = played(0)
+    assert asked[0] == 6 and asked == sorted(asked, reverse=True) and len(asked) > 2, "fewer each time, until all are read or it was enough"
+    counts = [redrawn for _, redrawn in turns]
+    assert asked[1:] == [sum(redrawn >= time for redrawn in counts) for time in range(1, len(asked))]
+    assert played(0) == (asked, turns) and played(1)[1] != turns
+
+
+def test_a_failed_backbone_is_not_asked_again() -> None:
+    backbone = Said(lambda _: Completion(text="", finish="error", error="down"))
+    (turn,) = play(here(), backbone, None, configured(turns=2, redraws=3)).traces[0].turns
+    assert turn.finish == "error" and turn.redrawn == 0 and len(backbone.calls) == 1
 
 
 def test_an_interrupt_leaves_nothing_behind() -> None:

@@ -185,6 +185,13 @@ def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
         State.restore(run, "scripted", None, 1, CONFIG)
 
 
+def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path) -> None:
+    config = Config.model_validate({"rollout": {"redraws": 1}})
+    with pytest.raises(UsageError, match="rollout.redraws"):
+        train(Request(out=tmp_path / "run"), config)
+    assert not (tmp_path / "run").exists()
+
+
 def test_figures_count_answers(tmp_path: Path) -> None:
     unread = Turn(malformed="x", reward=-0.2)
     task = tasks.load(str(_file(tmp_path)), device="cpu", limits=CONFIG.limits)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dvk.agents import dialects
-from dvk.agents.policy import Reply, found_in
+from dvk.agents.policy import reply
 from dvk.agents.showing import Subject
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, open_backbone
 from dvk.backbone.packing import arrived
@@ -96,11 +96,7 @@ class Writer:
             return error
         if subjects is not None:
             dialect = dialects.get(backbone.dialect)
-            answers = [
-                answer if answer.finish == "error"
-                else Reply(**dict(answer), task=subject.task.id, found=found_in(dialect, subject, answer))
-                for subject, answer in zip(subjects, answers, strict=True)
-            ]  # fmt: skip
+            answers = [reply(dialect, subject, answer) for subject, answer in zip(subjects, answers, strict=True)]
         used = backbone.usage
         return Written(answers, used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
 

@@ -20,6 +20,7 @@ from dvk.composer.apart import names_bound_by
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
 from dvk.composer.compact.expand import Unreadable, expand
+from dvk.composer.compact.order import too_early
 from dvk.composer.compact.symbolic import Names
 from dvk.composer.compose import TYPES
 from dvk.composer.host import Program, held_name, parameter
@@ -45,6 +46,8 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     run = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
     program = _program(task, run, {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")})
     _check_names(tree, python, set(given))
+    if (why := too_early(tree, given)) is not None:
+        raise Unreadable(why)
     taken = names_bound_by(task.source)
     mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and

@@ -15,12 +15,16 @@ import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.capture import Captured
+from dvk.composer.compact.bounds import beyond, elements
+from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
@@ -87,6 +91,8 @@ class _Expansion:
         """Tensor → dtype."""
         self.as_listed: set[str] = set()
         """Tensors that are known to lie in memory as the listing says."""
+        self.extents: dict[str, int] = {}
+        """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
         self.forms: dict[Form, str] = {}
         self.held: list[str] = []
         self.graphed = False
@@ -169,6 +175,11 @@ class _Expansion:
         stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
         kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
         kernel.lines = [self._called(line, text) for line in body]
+        if self.backend == "cpp":
+            earlier = {s.name for s in steps if isinstance(s, _Kernel)}
+            known = {*kernel.tensors, *self.sizes, *self.forms.values(), *earlier, *_given()}
+            if (why := undeclared("\n".join(kernel.lines), known)) is not None:
+                raise Unreadable(f"kernel {name} {why}")
         return kernel
 
     def _called(self, line: str, text: str) -> str:
@@ -200,6 +211,7 @@ class _Expansion:
     def _run(self, steps: list[_Kernel | str], params: list[str]) -> list[str]:
         """The body of `run`."""
         known, self.as_listed = set(params), set(params)
+        self.extents = {name: _extent(self.nodes[name]) for name in params}
         calls = _read_by_kernels(steps)
         lines: list[list[str]] = []
         for step in steps:
@@ -210,8 +222,10 @@ class _Expansion:
             if not equals or re.match(r"return\b", step):
                 lines.append([step])
                 continue
+            for tensor in _TENSOR.findall(name):
+                known.add(tensor)
+                self.extents.pop(tensor, None)
             lines.append([f"{name} = {self._value(name, value, params, name in calls)}"])
-            known.update(_TENSOR.findall(name))
         return _dropping(lines, set(params))
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
@@ -237,6 +251,9 @@ class _Expansion:
             raise Unreadable(f"`{kind}` is no type: {', '.join(TYPES)}")
         self.types[name] = TYPES[kind]
         shape, strided, strides = rest.partition("strides=")
+        count = elements(shape.strip().rstrip(","), self.sizes) if not strided else None
+        if count is not None:
+            self.extents[name] = count
         sizes = f"({shape.strip().rstrip(',')},)" if shape.strip() else "()"
         return _memory(sizes, strides.strip() if strided else "", TYPES[kind], params, self.device)
 
@@ -253,6 +270,9 @@ class _Expansion:
             lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
             known.add(name)
             self.as_listed.add(name)
+            self.extents[name] = _extent(node)
+        if self.backend == "cpp" and (why := beyond("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
+            raise Unreadable(f"kernel {kernel.name} {why}")
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 
@@ -283,6 +303,19 @@ class _Expansion:
             params.append(f"{const}{STORAGE[self.types[name]]}* __restrict {name}")
         wide = "VECTOR256 " if kernel.head else ""
         return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
+
+
+def _extent(node: Node) -> int:
+    """Elements from a tensor's first in memory to its last."""
+    assert node.shape is not None, "a tensor has one"
+    strides = node.strides or contiguous_strides(node.shape)
+    return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)) if all(node.shape) else 0
+
+
+@cache
+def _given() -> frozenset[str]:
+    """Functions, macros and numbers that C++ kernels find."""
+    return frozenset({*re.findall(r"\w+(?=\()|(?<=#define )\w+", cpp_prelude({})), *CONSTANTS})
 
 
 def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:

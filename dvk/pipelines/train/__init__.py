@@ -22,6 +22,7 @@ from typing import Any
 from dvk.agents import Subject, play_many, trials, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config
+from dvk.errors import UsageError
 from dvk.harness import backends
 from dvk.harness.courts import room
 from dvk.harness.remembered import Remembered
@@ -63,8 +64,11 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     """Run the command; the returned summary is what `--json` prints.
 
     Raises:
+        UsageError: answers would be drawn again.
         DvkError: the user can fix it; a run that a guard stopped can be resumed with other settings.
     """
+    if config.rollout.redraws:
+        raise UsageError("rollout.redraws draws answers again, and training learns from the first", "leave it at 0 with dvk train")
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")

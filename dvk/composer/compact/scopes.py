@@ -1,0 +1,183 @@
+"""C++ kernels that name what nothing declares, or declare it twice: no compiler is needed to see it.
+
+Only what is certain is said. Kernels are loops, conditions, declarations and expressions in C's own types; one that holds
+anything else is left to the compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+TYPES = frozenset({"float", "double", "bool", "long", "int", "short", "char", "_Float16", "unsigned", "signed"})
+AROUND = frozenset({"const", "constexpr", "static", "__restrict"})
+WORDS = TYPES | AROUND | {"true", "false", "sizeof", "break", "continue", "return", "linux", "unix"}
+"""The last two are macros of the compiler."""
+STRANGE = frozenset({"auto", "struct", "class", "union", "enum", "template", "typename", "typedef", "using", "namespace", "goto", "switch",
+                     "case", "default", "do", "try", "catch", "asm", "operator", "this", "decltype", "extern", "void", "define"})
+_TOKEN = re.compile(r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_CLAUSE = re.compile(r"reduction\([^:()]+:([^()]*)\)")
+_NAME = re.compile(r"[A-Za-z]\w*")
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+
+
+class Strange(Exception):
+    """Nothing certain can be said."""
+
+
+class Wrong(Exception):
+    """The message says what of a kernel is wrong, as a verb and what follows."""
+
+
+def undeclared(body: str, known: Collection[str]) -> str | None:
+    """What of a kernel's names cannot be compiled, as a verb and what follows; None where nothing speaks against it.
+
+    Args:
+        body: its lines.
+        known: tensors, sizes, functions and macros that are there.
+    """
+    return Scopes(body, known).wrong()
+
+
+class Scopes:
+    """A walk over a kernel's statements, once each, with the names that are declared where it stands."""
+
+    def __init__(self, body: str, known: Collection[str]):
+        self.tokens = [m[0] for m in _TOKEN.finditer(_COMMENT.sub(" ", body)) if m[0] != "\n"]
+        self.known, self.at = known, 0
+        self.scopes: list[dict[str, int | None]] = [{}]
+        """Names of each block around, and what is known of them."""
+        self.conditions = 0
+        """Statements around that may not be run."""
+        self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body
+
+    def wrong(self) -> str | None:
+        """What the walk finds; None where nothing is certain."""
+        if self.strange:
+            return None
+        try:
+            self.block()
+        except Wrong as error:
+            return str(error)
+        except (Strange, IndexError, RecursionError):  # too few tokens: the compiler says it better
+            return None
+        return None
+
+    # ------------------------------------------------------------ statements
+
+    def block(self) -> None:
+        """Statements up to the end, or a closing brace."""
+        while self.at < len(self.tokens) and self.tokens[self.at] != "}":
+            self._statement()
+
+    def _statement(self) -> None:
+        token = self.tokens[self.at]
+        if token.startswith("#"):
+            self.at += 1
+            if not token.startswith("#pragma"):
+                raise Strange
+            for names in _CLAUSE.findall(token):
+                self.names(re.findall(r"\w+", names))
+        elif token == "{":
+            self.at += 1
+            self.scopes.append({})
+            self.block()
+            self.scopes.pop()
+            self.at += 1
+        elif token in ("for", "if", "while", "else"):
+            self.scopes.append({})
+            conditions, start = self.conditions, self.at
+            self.at += 1
+            if token != "else":
+                self._head(token)
+            self.conditions += not (token == "for" and self.runs(self.tokens[start + 2 : self.at - 1]))
+            while self.tokens[self.at].startswith("#"):
+                self._statement()
+            self._statement()
+            self.conditions = conditions
+            self.scopes.pop()
+        else:
+            self._simple(";")
+
+    def _head(self, word: str) -> None:
+        if self.tokens[self.at] != "(":
+            raise Strange
+        self.at += 1
+        if word == "for":
+            self._simple(";")
+            self._simple(";")
+        self._simple(")")
+
+    def _simple(self, end: str) -> None:
+        """A declaration or an expression, and what ends it."""
+        start = self.at
+        while self.tokens[self.at] in TYPES | AROUND:
+            self.at += 1
+        if self.at == start or self.tokens[self.at] in ("(", ")"):
+            self.at = start
+            if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
+                raise Strange  # of a type that is not C's own
+            self.names(self._until((end,)))
+        else:
+            constant = "const" in self.tokens[start : self.at]
+            self._declaration(end, constant)
+            while self.tokens[self.at] == ",":
+                self.at += 1
+                self._declaration(end, constant)
+        self.at += 1
+
+    def _declaration(self, end: str, constant: bool) -> None:
+        while self.tokens[self.at] in ("*", "&") or self.tokens[self.at] in AROUND:
+            self.at += 1
+        name = self.tokens[self.at]
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in WORDS:
+            raise Strange
+        if name in self.scopes[-1]:
+            raise Wrong(f"declares `{name}` twice in one block")
+        self.scopes[-1][name] = None
+        self.at += 1
+        rest = self._until((end, ","))
+        self.names(rest)
+        self.scopes[-1][name] = self.known_of(rest, constant)
+
+    def _until(self, ends: Sequence[str]) -> list[str]:
+        """The tokens ahead of one of `ends` outside brackets, which is the next then."""
+        start = self.at
+        open_: list[str] = []
+        while open_ or self.tokens[self.at] not in ends:
+            token = self.tokens[self.at]
+            if token in _CLOSES:
+                open_.append(_CLOSES[token])
+            elif token in _CLOSES.values() and (not open_ or open_.pop() != token):
+                raise Strange
+            elif token.startswith("#") or (token == ";" and ";" not in ends) or token in ("for", "if", "while", "else"):
+                raise Strange
+            self.at += 1
+        return self.tokens[start : self.at]
+
+    # ------------------------------------------------------------ names
+
+    def runs(self, head: Sequence[str]) -> bool:
+        """A loop's body is run for certain."""
+        return False
+
+    def known_of(self, rest: Sequence[str], constant: bool) -> int | None:
+        """What is to be kept of a name that is declared, from what follows it."""
+        return None
+
+    def names(self, tokens: Sequence[str]) -> None:
+        """Look at the names in an expression."""
+        for number, token in enumerate(tokens):
+            before = tokens[number - 1] if number else ""
+            if not _NAME.fullmatch(token) or token in WORDS or token in self.known or before in (".", "->", "::"):
+                continue
+            if any(token in scope for scope in self.scopes):
+                continue
+            after = tokens[number + 1] if number + 1 < len(tokens) else ""
+            if after == "::":
+                raise Strange
+            raise Wrong(f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there")
+
+
+__all__ = ["Scopes", "Wrong", "undeclared"]
