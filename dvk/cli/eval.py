@@ -17,7 +17,8 @@ def command(
     suite: Annotated[Path | None, typer.Argument(
         help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, or a .parquet of problems.")] = None,
     policy: Annotated[str, typer.Option(
-        help="composer, nano:PATH, hf:PATH, endpoint:MODEL, a strategy; episodes:FILE or kernelbench:RUN judge what exists.")
+        help="composer, nano:PATH, hf:PATH, endpoint:MODEL; a strategy of dvk optimize with its model, as in auto:nano; "
+             "episodes:FILE or kernelbench:RUN judge what exists.")
     ] = "composer",
     turns: Annotated[int | None, typer.Option(min=1, help="Attempts a conversation (composer: candidates, times --samples).")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Conversations a task; one is greedy, several are sampled.")] = 1,

@@ -17,14 +17,14 @@ from dvk.agents import Subject
 from dvk.agents.judging import Docket
 from dvk.backbone import Usage
 from dvk.cli.eval import differences as told
-from dvk.config import Config
+from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
 from dvk.pipelines.eval import Request, evaluate, recorded
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.request import Unplayed
+from dvk.pipelines.eval.request import EPISODES, Unplayed
 from dvk.pipelines.eval.rows import Row
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.eval.suites import Problem
@@ -169,7 +169,10 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
         compare(first, finished(tmp_path / "c", rows(episode("z", [2.0]))))
 
 
-@pytest.mark.parametrize("given, said", [({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations")])
+@pytest.mark.parametrize("given, said", [
+    ({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations"),
+    ({"policy": "composer:nano"}, "asks no language model"), ({"policy": "evolve"}, "asks a language model"),
+])  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         evaluate(Request(Path("nowhere"), **given), Config())
@@ -208,6 +211,21 @@ def test_silence_is_broken() -> None:
 
 
 # ---------------------------------------------------------------- all of it
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_composer_and_model_side_by_side(tmp_path: Path) -> None:
+    """Two tasks at a time share one model, and each is told what it used itself."""
+    for name, width in (("one", "96"), ("two", "80")):
+        (tmp_path / f"{name}.py").write_text(SOURCE.replace("96", width))
+    config = Config().model_copy(update={"rollout": Rollout(schemes=0, rollouts=2, turns=1)})
+    found = evaluate(Request(tmp_path, "auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
+    assert found["fast_p"]["0"] == 1.0 and found["cost"]["completion_tokens"] > 0
+    episodes = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
+    for played in episodes:
+        who = {turn["candidate"]["proposer"] for trace in played["traces"] for turn in trace["turns"]}
+        assert who == {"composer", "nano"}
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

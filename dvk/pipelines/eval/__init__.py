@@ -55,7 +55,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
     with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
         if run.finished:
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
-        problems, config = suites.settled(problems, run), writers.settled(request.policy, config)
+        problems, config = suites.settled(problems, run), writers.settled(request.model, config)
         with Progress(len(problems)) as progress, Meter(run) as meter:
             progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
                          f"{playing.workers_for(request, config, device)} candidates at a time: {run.path}")
@@ -100,7 +100,11 @@ def check(request: Request) -> None:
     Raises:
         UsageError: say which.
     """
-    alone = request.policy in search.STRATEGIES or recorded.is_record(request.policy)
+    alone = request.strategy is not None or recorded.is_record(request.policy)
+    if request.strategy in search.ASK_NONE and request.model:
+        raise UsageError(f"{request.strategy} asks no language model", f"--policy {request.strategy}, or auto:{request.model}")
+    if request.strategy in search.ASK_A_MODEL and not request.model:
+        raise UsageError(f"{request.strategy} asks a language model", f"name it, as in --policy {request.strategy}:nano")
     if alone and request.iterations > 1:
         raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
     if request.window is not None and request.iterations == 1:

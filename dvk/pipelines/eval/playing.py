@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dvk import harness, registry, search
-from dvk.agents import Subject, play_many, writers
+from dvk.agents import Subject, dialects, play_many, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
-from dvk.backbone import Usage
+from dvk.backbone import Backbone, Usage
+from dvk.backbone.shared import Shared
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.ceilings import Ceilings
@@ -97,16 +98,19 @@ def play_all(
         elif recorded.is_record(request.policy):
             progress.stage("judging what was recorded")
             yield from recorded.play(good(), problems, request.policy, judging)
-        elif request.policy in search.STRATEGIES:
+        elif not request.model:
             progress.stage(f"playing {request.policy}")
             yield from play_strategy(good(), request, config, judging)
         else:
-            progress.stage(f"loading {request.policy}")
-            with writers.opened(request.policy, config, table.device) as backbone:
+            progress.stage(f"loading {request.model}")
+            with writers.opened(request.model, config, table.device) as backbone:
                 on_usage(backbone.usage)
                 progress.stage(f"playing {request.policy}")
                 library = None if request.no_skills or request.library is None else Library.open(request.library)
-                yield from play_many(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
+                if request.strategy is not None:
+                    yield from play_strategy(good(), request, config, judging, backbone)
+                else:
+                    yield from play_many(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
     yield from bad
 
 
@@ -137,18 +141,25 @@ def played(request: Request, config: Config) -> Config:
     return config.model_copy(update={"rollout": rollout, "agents": agents})
 
 
-def play_strategy(subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any]) -> Iterator[Episode]:
-    """A strategy on every task; `--turns` × `--samples` candidates each."""
-    strategy = registry.resolve(request.policy, search.STRATEGIES, "policy")
+def play_strategy(
+    subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any], backbone: Backbone | None = None
+) -> Iterator[Episode]:
+    """A strategy on every task; `--turns` × `--samples` candidates each.
+
+    Args:
+        backbone: of strategies that ask one; tasks that are played at the same time take turns.
+    """
+    strategy = registry.resolve(str(request.strategy), search.STRATEGIES, "policy")
     empty = []
 
     def problems() -> Iterator[search.Problem]:
         for subject in subjects:
-            if subject.captured is None:
+            if subject.captured is None and (backbone is None or dialects.get(backbone.dialect).reads_graph):
                 empty.append(Episode(task=subject.task))
                 continue
             skills = () if request.no_skills else retrieve(subject, request.library, config)
-            yield search.Problem(subject.task, subject.captured, subject.backend, skills, config)
+            mine = Shared(backbone) if backbone is not None else None
+            yield search.Problem(subject.task, subject.captured, subject.backend, skills, config, mine)
 
     yield from play(problems(), strategy, judging, limit=(request.turns or 1) * request.samples)
     yield from empty
@@ -158,7 +169,8 @@ def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, 
     """Skills for a strategy's order of recipes."""
     from dvk.skills import query_from_graph
 
-    assert subject.captured is not None
+    if subject.captured is None:
+        return ()
     with Library.open(path) as library:
         query = query_from_graph(subject.captured.graph, library, config.optimize.query_terms)
         return tuple(hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False))

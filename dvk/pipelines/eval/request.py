@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from dvk.records import Record
+from dvk.search import STRATEGIES
 
 EPISODES = "episodes/eval.jsonl"
 UNPLAYED = "unplayed.jsonl"
@@ -49,6 +50,17 @@ class Request:
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()
+
+    @property
+    def strategy(self) -> str | None:
+        """The strategy that is named, alone as in `composer` or with a model as in `auto:nano`; None where the policy is something else."""
+        name = self.policy.partition(":")[0]
+        return name if name in STRATEGIES else None
+
+    @property
+    def model(self) -> str:
+        """The model that writes, as `open_backbone` takes it; empty where none does."""
+        return self.policy if self.strategy is None else self.policy.partition(":")[2]
 
 
 class Unplayed(Record):

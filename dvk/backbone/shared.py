@@ -1,0 +1,30 @@
+"""A backbone that several players ask in turn, as each of them sees it: with what it has used itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dvk.backbone import Backbone, Completion, Conversation, Sampling, Usage
+
+
+class Shared:
+    """One player's view.
+
+    Args:
+        backbone: asked by all, and adding to the usage of all. Where calls overlap, as those of a server may, a player's
+            seconds hold what the others used meanwhile.
+    """
+
+    def __init__(self, backbone: Backbone):
+        self._backbone = backbone
+        self.name, self.dialect = backbone.name, backbone.dialect
+        self.elsewhere = bool(getattr(backbone, "elsewhere", False))
+        self.usage = Usage()
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """See `Backbone`."""
+        used = self._backbone.usage
+        before = used.prompt_tokens, used.completion_tokens, used.seconds
+        answers = self._backbone.generate(conversations, sampling)
+        self.usage.add(used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
+        return answers
