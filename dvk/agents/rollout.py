@@ -22,8 +22,8 @@ from dvk.harness.courts import room
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
-REDRAW_TEMPERATURE = 0.7
-"""At the least, of answers drawn again: a greedy one would be the same once more."""
+REDRAW_TEMPERATURE = 1.0
+"""At the least, of answers drawn again: a greedy one would be the same once more, one at 0.7 mostly makes the same mistake."""
 Judging = Docket[tuple[Play, Talk]]
 OnTurn = Callable[[Key, Turn], None]
 """Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""

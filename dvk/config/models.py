@@ -76,7 +76,7 @@ class Rollout(Section):
     temperature: float = Field(1.0, ge=0, description="Of all three agents; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus; the learner's probabilities need 1.")
     redraws: int = Field(
-        0, ge=0, description="Times that a policy's answer that cannot be read is drawn again in the same turn, at a temperature of 0.7 at "
+        0, ge=0, description="Times that a policy's answer that cannot be read is drawn again in the same turn, at a temperature of 1 at "
         "least; by dvk eval and strategies auto and refine. dvk train needs 0: it learns from the first draw.")
     selection_tokens: int = Field(1024, ge=1, description="Longest selection answer; the compact dialect needs and asks less.")
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer a turn.")

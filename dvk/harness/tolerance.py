@@ -24,6 +24,10 @@ Measured on the CPU, fp32 class, typical errors of zero-mean draws (tests/harnes
 Inputs rounded to TF32, float16 or bfloat16, float16 or bfloat16 outputs and float16 accumulators are all
 refused, by thirteen times the admitted error and more; on positive inputs alone TF32 passes from K = 16384.
 
+In TF32 the worst element is a matter of luck, whoever computes it. Two convolutions with a norm each: 1.1 to 1.8e-2 among 262,144
+elements, 3 to 4e-2 where a ReLU leaves a sixth of them, 5 to 10e-2 where a fiftieth, with typical errors of 4 to 7e-4; a norm folded
+into the weights errs by as much in other places. What is computed from wrong data is off by the scale itself.
+
 A wider threshold for half precision than √ would gain nothing: what a kernel stores in 16 bits has the
 reference's own error to within a few percent. Long sums widen the floors (`Sums`): n float32 values
 added in one accumulator are off by √n roundings, n equal ones by n/4, as softmax and layer norm over
@@ -33,7 +37,7 @@ rows of 1,024 to 32,768 showed on the integers; that is slow, but not wrong.
     exact            0      0       0               0      0       0       integers and booleans
     fp64             1e-11  1e-10   1e-8            1e-10  1e-9    1e-7
     fp32             2e-6   8e-6    5e-5            2e-5   1e-4    1e-3
-    tf32             4e-4   6e-4    1e-3            4e-3   5e-3    1e-2
+    tf32             4e-4   6e-4    1e-3            2e-2   2e-2    0.12
     half             .6 eps eps     4 eps           2 eps  4 eps   16 eps  eps of the coarser 16-bit type of the task:
                                                                            9.8e-4 (float16), 7.8e-3 (bfloat16)
 """
@@ -157,7 +161,7 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
         "exact": (NONE, NONE, NONE, 0.0, 0.0),
         "fp64": (Errors(1e-11, 1e-10), Errors(1e-10, 1e-9), Errors(1e-8, 1e-7), 2.0**-52, 1e-6),
         "fp32": (Errors(2e-6, 2e-5), Errors(8e-6, 1e-4), Errors(5e-5, 1e-3), 2.0**-23, 1e-2),
-        "tf32": (Errors(4e-4, 4e-3), Errors(6e-4, 5e-3), Errors(1e-3, 1e-2), 2.0**-23, 5e-2),
+        "tf32": (Errors(4e-4, 2e-2), Errors(6e-4, 2e-2), Errors(1e-3, 0.12), 2.0**-23, 0.2),
     }
     floor, default, ceiling, summing_eps, cap = rows[precision]
     return Class(floor, default, ceiling, _BITS[precision], summing_eps, precision in ("fp64", "tf32"), cap)

@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
     (turn,) = play(here(), backbone, None, configured(turns=1, redraws=3)).traces[0].turns
     assert turn.verdict is not None and turn.verdict.status is Status.OK and turn.redrawn == 1 and turn.completion == RIGHT
     (_, first), (_, second) = backbone.calls
-    assert (first.temperature, second.temperature) == (0.0, 0.7) and first.seed != second.seed
+    assert (first.temperature, second.temperature) == (0.0, 1.0) and first.seed != second.seed
     hot = Rubbish(10**9)
     (turn,) = play(here(), hot, None, configured(turns=1, redraws=2, temperature=1.0)).traces[0].turns
     assert turn.malformed and turn.redrawn == 2 and turn.completion == f"rubbish {hot.calls[-1][1].seed} 0"
