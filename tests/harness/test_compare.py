@@ -173,6 +173,27 @@ def bfloat(x: torch.Tensor) -> torch.Tensor:
 COARSE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tf32": tf32, "float16": half, "bfloat16": bfloat}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_who_rounds_less_often_than_the_reference_is_right(dtype: torch.dtype) -> None:
+    """A fused kernel keeps in float32 what eager stores in 16 bits after every operator."""
+    torch.manual_seed(0)
+    drawn = torch.randn(4, 128, 32, 32), torch.randn(96, 128, 3, 3) / 34, torch.randn(64, 96, 1, 1) / 10
+    x, w1, w2 = (t.to(dtype).double() for t in drawn)
+
+    def network(stored: Callable[[torch.Tensor], torch.Tensor], between: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        inner = stored(torch.relu(between(between(F.conv2d(x, w1, padding=1)) * 1.7)))
+        return stored(torch.relu(between(between(F.conv2d(inner, w2)) - 1)))
+
+    def rounded(t: torch.Tensor) -> torch.Tensor:
+        return t.to(dtype).double()
+
+    truth = network(lambda t: t, lambda t: t)
+    want = Expected("output", truth, scale=scales(truth)[0])
+    own = errors(network(rounded, rounded), truth, want)
+    admitted = class_of("half", {str(dtype).removeprefix("torch.")}).tolerance(own, UNKNOWN, Sums())
+    assert errors(network(rounded, lambda t: t), truth, want).within(admitted)
+
+
 @pytest.mark.parametrize("coarse, fits", [(tf32, True), (bfloat, False)])
 def test_in_tf32_a_batch_norm_may_be_folded_into_its_convolution(coarse: Callable[[torch.Tensor], torch.Tensor], fits: bool) -> None:
     """Both err by as much, in other places: the worst of many elements, where a row is small by luck, is far beyond the typical one."""
