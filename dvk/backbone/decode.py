@@ -62,7 +62,7 @@ class Engine:
         self.pulse: Callable[[], None] = lambda: None
         """Called at every look; what it raises ends the run."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def run(
         self, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *,
         temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None,
