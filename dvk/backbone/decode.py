@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from dvk import machine
-from dvk.backbone.forward import Decoder
+from dvk.backbone.forward import SMALL_PARAMETERS, Decoder
 from dvk.backbone.seeds import as_bytes, keys_for, uniforms
 from dvk.backbone.slots import Slots
 from dvk.backbone.stops import Stops
@@ -62,7 +62,7 @@ class Engine:
         self.pulse: Callable[[], None] = lambda: None
         """Called at every look; what it raises ends the run."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def run(
         self, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *,
         temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None,
@@ -199,12 +199,6 @@ class Engine:
         if freed:
             slots.release(freed)
         return found
-
-
-SMALL_PARAMETERS = 50_000_000
-"""On a CPU models up to this size are decoded by one thread. Two that wait for each other after every small product stand still
-whenever the judge has a core: nano wrote 12 to 59 tokens/s with two threads and 74 to 91 with one beside a busy core, 101 to 121
-and 80 to 90 alone."""
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ class Slots:
     def step(self, b: int, length: int, greedy: bool, top_p: float) -> None:
         """One more token in each of the first b slots, none of which holds `length` tokens or more."""
         filled, made, done = self.filled[:b], self.made[:b], self.done[:b]
-        each = filled.repeat_interleave(self.heads, output_size=b * self.heads) if self.heads > 1 else filled
+        each = filled[:, None].expand(-1, self.heads).reshape(-1)
         mask = None
         if self.decoder.masked:
             mask = torch.zeros(b * self.heads, 1, length, dtype=self.decoder.dtype, device=filled.device)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dvk.backbone import Row, Sampling, forward
+from dvk.backbone import Row, Sampling, forward, nano, native
 from dvk.backbone.decode import Engine
 from dvk.backbone.draw import draw
 from dvk.backbone.hf import Hf
 from dvk.backbone.seeds import keys_for, uniforms
 from dvk.backbone.stops import Stops
+from dvk.config import Config
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 16},
@@ -65,6 +67,56 @@ def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[
             mask = torch.where(torch.arange(32) <= t, 0.0, -torch.inf).expand(b * decoder.kv_heads, 1, 32)
             got = decoder.step(ids[:, t], torch.full((b,), t), index, mask, views)
             torch.testing.assert_close(got, expected[:, t], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in ("qwen2", "llama")])
+def test_the_compiled_step_equals_the_operators(name: str, make_hf: Callable[..., Hf]) -> None:
+    """Sizes that are no multiple of four, and two sequences in a cache that holds more than what is filled."""
+    odd = {"hidden_size": 54, "num_attention_heads": 6, "intermediate_size": 70, "head_dim": 12}
+    backbone = make_hf(name.split()[0], **odd | ARCHITECTURES[name])
+    decoder = forward.Decoder(backbone.model, torch.float32, 128)
+    compiled, heads, generator = decoder.native, decoder.kv_heads, torch.Generator().manual_seed(1)
+    assert compiled is not None
+    held = [[torch.randn(2 * heads, 40, decoder.head_size, generator=generator) for _ in "kv"] for _ in decoder.layers]
+    for slot, position in ((0, 0), (1, 17), (0, 31)):
+        found = []
+        for decoder.native in (compiled, None):
+            cache = [[part.clone()[slot * heads : (slot + 1) * heads] for part in pair] for pair in held]
+            views = [(k.flatten(0, 1), v.flatten(0, 1), k[:, :32], v[:, :32]) for k, v in cache]
+            mask = torch.where(torch.arange(32) <= position, 0.0, -torch.inf).expand(heads, 1, 32)
+            with torch.no_grad():
+                logits = decoder.step(
+                    torch.tensor([7 + slot]), torch.tensor([position]), torch.arange(heads) * 40 + position, mask, views)  # fmt: skip
+            found.append([logits, *(part for pair in cache for part in pair)])
+        torch.testing.assert_close(found[0], found[1], atol=2e-5, rtol=1e-4)
+
+
+def test_without_a_compiler_steps_go_by_operators(
+    nano_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    compiled = nano.open_nano(str(nano_folder), Config(), device="cpu")
+    asked, how = prompts(2, compiled.vocabulary), Sampling(temperature=0, max_tokens=25)
+    answers = [compiled.complete([prompt], how)[0].text for prompt in asked]
+    native._library.cache_clear()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    plain = nano.open_nano(str(nano_folder), Config(), device="cpu")
+    assert [plain.complete([prompt], how)[0].text for prompt in asked] == answers
+    assert compiled.engine is not None and compiled.engine.decoder.native is not None
+    assert plain.engine is not None and plain.engine.decoder.native is None
+    assert "there is no g++" in caplog.text
+
+
+def test_weights_that_have_changed_are_decoded_with(nano_folder: Path) -> None:
+    backbone = nano.open_nano(str(nano_folder), Config(), device="cpu")
+    prompt, how = prompts(1, backbone.vocabulary)[0], Sampling(max_tokens=20, seed=1)
+    for change in (0.0, 0.01, 0.0):
+        with torch.no_grad():
+            for parameter in backbone.parameters():
+                parameter.add_(change)
+        tokens = backbone.complete([prompt], how)[0].tokens
+        assert tokens is not None
+        scores = backbone.logprobs([Row(tokens.prompt, tokens.completion)])
+        torch.testing.assert_close(scores.values[0].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)
 
 
 def test_greedy_equals_transformers_generate(shared_nano: Hf) -> None:
