@@ -1,6 +1,6 @@
 """What a candidate is compared on: the input sets of one task, and whether a result agrees.
 
-Referee side. A `Case` is made at first ask, once a task, and kept while it fits `KEEP_BYTES`. Both arms
+Referee side. A `Case` is made at first ask, once a task, and kept while there is room (`keeping`). Both arms
 start from the same module state and the same random generators, so running statistics are part of
 the result and dropout is compared mask by mask. The first native case and every family are held
 against float64; further native draws, other shapes and the timed calls follow the first
@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 
-from dvk import machine
 from dvk.errors import TaskError
 from dvk.harness import health, sensitivity
 from dvk.harness.agreement import buffers_agree, outputs_agree
@@ -35,6 +34,7 @@ from dvk.harness.calls import Buffers, NotDifferentiable
 from dvk.harness.case import Case, Outcome, num_bytes
 from dvk.harness.compare import Expected
 from dvk.harness.families import NATIVE, STRAYS, TIES, derive, kind_of, zero_mean_already
+from dvk.harness.keeping import rooms
 from dvk.harness.keys import Key, beyond, reduced
 from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import Class, class_of
@@ -44,10 +44,6 @@ from dvk.records import ShapeVariant
 from dvk.tasks.build import Built
 from dvk.tasks.draw import Call
 from dvk.tasks.trees import map_tensors, named_tensors
-
-KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
-STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())), "cuda": 4 << 30}
-"""Draws for timed calls: what finds no room is made anew for each candidate. A quarter of the memory, with a referee on every core."""
 
 
 class Unfit(Exception):
@@ -61,9 +57,10 @@ class Cases:
         built: the reference; its weights and buffers are changed here.
         keys: the plan.
         seed: secret; of weight sets and timed draws.
+        sharers: referees that use the device at the same time.
     """
 
-    def __init__(self, built: Built, keys: Sequence[Key], seed: int):
+    def __init__(self, built: Built, keys: Sequence[Key], seed: int, sharers: int = 1):
         task = built.task
         self.built = built
         self.keys = list(keys)
@@ -85,9 +82,8 @@ class Cases:
         self._lurking: tuple[list[Expected], bool] | None = None
         """What strays were calibrated to, and whether what is never negative stayed so; None where there are none."""
         self._vetted: set[int] = {0, INTEGERS}
-        self._room = KEEP_BYTES[task.device]
+        self._room, self._stock_room = rooms(task.device, sharers)
         self._stock: dict[int, Case] = {}
-        self._stock_room = STOCK_BYTES[task.device]
 
     # ------------------------------------------------------------ input sets
 

@@ -7,7 +7,6 @@ sandbox, and the two make a verdict.
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import sys
@@ -20,8 +19,8 @@ from dvk.config import Config, Limits
 from dvk.harness import backends, ceilings, claims, counted, provisions, recording, slowdown, static
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
-from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, trial
-from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, merged, of_death, possible, search_timing, verdict_of
+from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, passed, trial, trusted_env
+from dvk.harness.verdicts import Measured, broken_by, claim_timing, crowded, median, merged, of_death, possible, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
@@ -118,17 +117,29 @@ class Court:
         for attempt in range(2):
             try:
                 verdict = self._judge(began, candidate, deadline)
+                if verdict is not None and not attempt and self._crowded_out(verdict.error):
+                    continue
                 return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits, self.profile)
             except RefereeDied as death:
                 self.close()
-                if _passed(deadline):
+                if passed(deadline):
                     return None
+                if not attempt and self._crowded_out(self.broken):
+                    continue
                 if self.broken is not None:
                     break
                 if attempt:
                     text = f"the judging process ended twice while it was judged: {death}"
                     return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
         return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
+
+    def _crowded_out(self, error: str | None) -> bool:
+        """Other courts had the GPU's memory: what this one holds is given back, to be asked for anew."""
+        if self.sharers == 1 or self.task.device != "cuda" or not crowded(error):
+            return False
+        self.close()
+        self.broken, self._left_out = None, set()
+        return True
 
     def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         self._start(deadline)
@@ -137,7 +148,7 @@ class Court:
         if self.tier == "claim" and self._untimed(candidate) is None:
             return self._claim(began, candidate, deadline)
         measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
-        if measured is None and not _passed(deadline):
+        if measured is None and not passed(deadline):
             measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
         if measured is None:
             return None
@@ -180,12 +191,13 @@ class Court:
                 "backward": self.backward,
                 "brief": self.brief,
                 "threads": max(1, machine.num_cores() // self.sharers),
+                "sharers": -(-self.sharers // max(1, len(machine.gpu_names()))),
                 "roofline": ceilings.load(self.task.device) is not None,
             }
         )
         answer = self._referee.wait("ready", self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
-            if not _passed(deadline):
+            if not passed(deadline):
                 self.broken = broken_by(answer or Death("timeout", ""), self.config)
             raise RefereeDied("before it was ready")
         if "broken" in answer.value:
@@ -200,7 +212,7 @@ class Court:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             target = PLAYER if name == "player" else RUNNER
-            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**_trusted_env(), **self._env})
+            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**trusted_env(), **self._env})
             self._arms[name] = session
             self._referee.send({"arm": name, "pid": session.pid}, [ours.fileno()])
         answer = self._referee.wait("arm", self.config.limits.wall_s, deadline)
@@ -384,12 +396,3 @@ class Court:
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})
-
-
-def _trusted_env() -> dict[str, str]:
-    # torch.compile's own cache pays across sessions: the same reference is compiled in each.
-    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
-
-
-def _passed(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline

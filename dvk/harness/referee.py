@@ -88,7 +88,7 @@ class _Referee:
                            brief=request["brief"] and tier == "search")
                 for tier in ("smoke", "search", "claim")
             }
-            self.cases = Cases(self.built, self.plans["claim"], request["seed"])
+            self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"])
             self.cases.get(self.plans["search"][0])
         self.bench = Bench(self.task, self.cases, self.settings)
         if before is not None:

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from dvk import machine, resources
 from dvk.config import Config
+from dvk.harness.verdicts import crowded
 from dvk.records import Candidate, Status, Task, Tier, Verdict, content_hash
 
 PROTOCOL = 4
@@ -78,9 +79,8 @@ def _packages() -> str:
 
 def keepable(verdict: Verdict) -> bool:
     """Another day would bring the same: no claim (it says what was measured now), nothing the machine's load decided."""
-    crowded = verdict.error is not None and "out of memory" in verdict.error.lower()
     judged = bool(verdict.machine)  # else nobody got to the end of it
-    return judged and verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded
+    return judged and verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded(verdict.error)
 
 
 class Remembered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -80,3 +81,13 @@ def trial(
         return Measured(findings, log, isolation, findings.pop("samples", {}))
     finally:
         runner.close()
+
+
+def trusted_env() -> dict[str, str]:
+    """Of runners that hold the reference: torch.compile's own cache pays across sessions, for the same one is compiled in each."""
+    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
+
+
+def passed(deadline: float | None) -> bool:
+    """It is on time.monotonic's clock; None never comes."""
+    return deadline is not None and time.monotonic() >= deadline

@@ -112,6 +112,11 @@ def possible(measured: Measured, timing: Timing | None, device: Device) -> tuple
     return measured, timing.model_copy(update={"floor_ms": ceilings.floor_ms(moved, known)})
 
 
+def crowded(error: str | None) -> bool:
+    """Memory was short, which may be the doing of whoever else was there."""
+    return error is not None and "out of memory" in error.lower()
+
+
 def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
     """What a candidate's end says of it."""
     stage = stage if stage in ("compile", "check", "time") else "compile"

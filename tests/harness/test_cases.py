@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.errors import TaskError
-from dvk.harness import cases as cases_module
+from dvk.harness import keeping
 from dvk.harness.calls import call, describe, leaf_names, put_buffers
 from dvk.harness.cases import Cases
 from dvk.harness.families import FAMILIES
@@ -53,6 +53,12 @@ def test_a_batch_is_not_made_smaller_than_what_indexes_it(highest: int, reduced_
     cases = Cases(build(task), plan(task, "search", 1, 5), 5)
     sizes = {case.inputs[0].shape[0] for case in made(cases) if case.key.family != "native"}
     assert (sizes == {4096}) is not reduced_size
+
+
+def test_referees_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 80 << 30))
+    assert keeping.rooms("cuda", 1) == (8 << 30, 4 << 30)
+    assert keeping.rooms("cuda", 10) == (2 << 30, 1 << 30)
 
 
 def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
@@ -210,7 +216,7 @@ def test_running_statistics_are_part_of_the_result() -> None:
 def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = cases_of(LINEAR)
     size = cases.fresh(0).num_bytes
-    monkeypatch.setitem(cases_module.STOCK_BYTES, "cpu", 4 * size)
+    monkeypatch.setitem(keeping.STOCK_BYTES, "cpu", 4 * size)
     cases = cases_of(LINEAR)
     assert cases.stock(10) == 4
     assert cases.fresh(3) is cases.fresh(3) and cases.fresh(7) is not cases.fresh(7)
@@ -225,7 +231,7 @@ def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch
 
 def test_what_does_not_fit_is_made_again_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = made(cases_of(LINEAR))
-    monkeypatch.setitem(cases_module.KEEP_BYTES, "cpu", 0)
+    monkeypatch.setitem(keeping.KEEP_BYTES, "cpu", 0)
     cases = cases_of(LINEAR)
     for case, again in zip(kept, made(cases), strict=True):
         assert cases.get(case.key) is not again

@@ -10,8 +10,9 @@ import pytest
 
 from dvk.harness import Pool, recording, slowdown
 from dvk.harness.court import Court
+from dvk.harness.trial import RefereeDied
 from dvk.harness.verdicts import Measured
-from dvk.records import Status
+from dvk.records import Status, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -137,3 +138,28 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
     assert not pool._idle and not os.path.exists(f"/proc/{pid}")
     assert all(v.status is Status.OK for _, v in pool.map(jobs, tier="smoke")) and not pool._idle, "without `with`, nothing stays"
+
+
+@pytest.mark.parametrize(("sharers", "judged"), [(2, 2), (1, 1)])
+def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int, judged: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
+    answers = [crowded, Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
+    monkeypatch.setattr(Court, "_judge", lambda *_: answers.pop(0))
+    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+        court.sharers = sharers
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert len(answers) == 2 - judged and verdict is not None and (verdict.status is Status.MISMATCH) is (judged == 2)
+
+
+def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(court: Court, _: Any) -> None:
+        tried.append(court.broken)
+        court.broken = "the reference failed: CUDA error: out of memory"
+        raise RefereeDied("before it was ready")
+
+    tried: list[str | None] = []
+    monkeypatch.setattr(Court, "_start", start)
+    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+        court.sharers = 2
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert tried == [None, None] and verdict is not None and verdict.status is Status.BROKEN_TASK
