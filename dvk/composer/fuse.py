@@ -23,6 +23,10 @@ from dvk.composer.product_groups import is_sound
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
 
+MAX_MEMBERS = 256
+"""Operations of one kernel. Eight times what the largest of everyday modules has; loops that a module writes out grow without end, and
+compilers take more than in proportion: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and half a minute."""
+
 
 @dataclass(eq=False)
 class Group:
@@ -91,7 +95,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
                 first, second = owner[operand.base], owner[consumer]
                 if first is second or not may_merge(first, second, operand.base) or _cross_grained(first, second):
                     continue
-                if _reaches_around(first, second, owner, users):
+                if len(first.members) + len(second.members) > MAX_MEMBERS or _reaches_around(first, second, owner, users):
                     continue
                 merged = _merge(first, second, users, outputs, position)
                 if merged is not None:

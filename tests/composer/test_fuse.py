@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer.fuse import Group
+from dvk.composer.fuse import MAX_MEMBERS, Group
 from dvk.composer.prims import View
 from tests.composer.programs import Program, compiled, differences, fused, out_of_bounds
 
@@ -218,3 +218,19 @@ def test_chains_of_views_read_the_right_elements() -> None:
     for number, program in enumerate(programs):
         assert [text for k in program.kernels for text in out_of_bounds(k)] == [], number
         assert differences(program.run(), program.eager()) == [], number
+
+
+def test_a_loop_written_out_is_not_one_endless_kernel() -> None:
+    """Its state goes through memory every so many steps."""
+
+    def scan(x: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
+        state, found = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            state = torch.exp(-decay) * state + torch.tanh(x[:, t])
+            found.append((state * decay).sum(-1))
+        return torch.stack(found, 1)
+
+    (program,) = compiled([Program(scan, r(3, 60, 8), torch.rand(8))])
+    sizes = [len(kernel.instrs) for kernel in program.kernels]
+    assert 2 <= len(sizes) <= 4 and max(sizes) <= 2 * MAX_MEMBERS, "loads come on top"
+    assert differences(program.run(), program.eager()) == []
