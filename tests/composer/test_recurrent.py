@@ -13,6 +13,7 @@ from torch import nn
 from dvk.composer import CannotCompose, Plan, applicable, compose
 from dvk.composer.compact import structures
 from dvk.composer.recipes import UNSPOKEN
+from dvk.composer.recipes.edit import is_random
 from tests.composer.programs import TASK, Program, capture, compiled, differences, drop_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attributes")
@@ -266,3 +267,9 @@ def test_sequences_are_for_cpp_and_texts_that_a_model_learns_have_none_of_it() -
     cells = capture(nn.LSTMCell(4, 9), randn(3, 4))
     assert all("recurrent_cells" in applicable(cells.graph, *where) for where in (("cuda", "triton"), ("cuda", "cuda"), ("cpu", "cpp")))
     assert not any(set(names) & set(UNSPOKEN) for graph in (captured, cells) for names in structures(graph, "cpp"))
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_dropout_between_layers_draws_in_training_alone(trains: bool) -> None:
+    graph = capture(nn.LSTM(4, 9, 2, dropout=0.5).train(trains), randn(5, 3, 4)).graph
+    assert any(is_random(node) for node in graph.nodes) is trains

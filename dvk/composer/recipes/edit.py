@@ -31,14 +31,17 @@ RANDOM = ("dropout", "rand", "bernoulli", "binomial", "multinomial", "normal", "
           "rrelu", "_standard_gamma", "_sample_dirichlet")
 """Parts of the names of operators that draw random numbers, unless they are told not to train (a test compares with PyTorch's tags)."""
 DROPPING = ("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Operators that draw random numbers where the one float among their operands, a probability, is not 0."""
+"""Operators that draw random numbers where the one float among their operands, a probability, is not 0; recurrent ones only where
+the next operand says that they train."""
 
 
 def is_random(node: Node) -> bool:
     """The operator draws random numbers, in the order of its operand's memory."""
     name = packet(node)
     if name in DROPPING:
-        return any(type(value) is float and value for value in (*node.args, node.kwargs.get("dropout_p")))
+        given = (*node.args, node.kwargs.get("dropout_p"))
+        at = next((n for n, value in enumerate(given) if type(value) is float and value), None)
+        return at is not None and (name == DROPPING[0] or bool(given[at + 1]))
     if not any(word in name for word in RANDOM):
         return False
     return not (name.endswith("dropout") and len(node.args) > 2 and not node.args[2])
