@@ -163,3 +163,11 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
     assert tried == [None, None] and verdict is not None and verdict.status is Status.BROKEN_TASK
+
+
+def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
+    """A plan leaves out the host's time, for which it is there."""
+    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK, contract="auto") as court:
+        plain = candidate("good/triton_affine")
+        assert court._plannable(plain)
+        assert not court._plannable(plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"}))
