@@ -159,6 +159,14 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path) -> None:
+    first = unfinished(tmp_path / "a", episode("x", [1.0]))
+    (old,) = rows(episode("x", [1.0]))
+    turn = old.turns[0].model_dump() | {"compile": 1.0}
+    (first / "results.jsonl").write_text(json.dumps(old.model_dump() | {"turns": [turn]}) + "\n")
+    assert compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))["differences"]["speedup"]["value"] == pytest.approx(2.0)
+
+
 def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> None:
     first = unfinished(tmp_path / "a", episode("x", [1.0], over_compile=None), episode("y", [1.0], over_compile=None))
     found = compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))
