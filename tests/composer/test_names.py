@@ -167,6 +167,12 @@ def run(x0):
     ("    v0 = torch.empty_like(x0)\n", "", "`v0` is read before it is made"),
     ("v1 = v0 + 1", "v1 = (lambda v2: v2)(v0)", None),
     ("    x = tl", "    s0 = s0 + 1\n    x = tl", None),
+    ("v1 = v0 + 1", "v1 = (v2 := v0) + v2", None),
+    ("    x = tl", "    for i in tl.static_range(2):\n        if i > 0:\n            j = i + k\n        k = i\n    x = tl", None),
+    ("    x = tl", "    for i in range(2):\n        if i > 0:\n            j = i + k\n        k = i\n    x = tl",
+     "kernel k0 reads `k` before it is made"),
+    ("    x = tl", "    if s0 > 9:\n        j = 1\n" + "".join(f"    elif s0 > {i}:\n        j = 2\n" for i in range(1300)) + "    x = tl",
+     None),
 ])  # fmt: skip
 def test_what_is_read_too_early_is_told(old: str, new: str, said: str | None) -> None:
     assert old in TRITON
