@@ -168,7 +168,7 @@ class Decoder:
         self.device = inner.model.embed_tokens.weight.device
         self.floor = torch.tensor(self.eps, device=self.device)
         self.state: list[tuple[int, int]] = []
-        """Address and version of each parameter when its values were taken last."""
+        """Address and version of each parameter when its values were taken last. Optimisers that are fused raise no version."""
         self.attend = attention.best_for(self.device, dtype)
         parameters = sum(p.numel() for p in inner.parameters())
         copied = parameters <= STACKED_PARAMETERS

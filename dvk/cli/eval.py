@@ -107,7 +107,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * lo:.1f}, {100 * hi:.1f}]" for t, (lo, hi) in summary["fast_p_interval"].items())
     found += ["", f"95 % intervals over tasks: {ends}", *_told(summary)]
-    if summary["num_claims"]:
+    if summary.get("num_claims"):  # absent in finished runs of an older dvk
         found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from dvk.composer import Plan, applicable, compact
 from dvk.composer.compact import expand, frame
+from dvk.composer.compact.bounds import beyond
 from dvk.composer.compact.order import too_early
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names
@@ -64,6 +65,20 @@ KNOWN = {"s0", "x0", "v0", "cdiv", "least", "expf", "SQRT_HALF"}
 def test_what_nothing_declares_is_told(old: str, new: str, said: str | None) -> None:
     assert old in KERNEL
     assert undeclared(KERNEL.replace(old, new) if old else KERNEL, KNOWN) == said
+
+
+@pytest.mark.parametrize("line", [
+    "v0[0] = (s0 > 0 and s0 < 5) ? x0[0] : 0;", "if (not s0 or s0 > 2) v0[0] = s0 xor 1;", "v0[0] = static_cast<float>(s0);",
+    "float a __attribute__((aligned(32))) = 1; v0[0] = a;", "alignas(32) float a[8]; a[0] = 1;", "[[maybe_unused]] float a = 1;",
+    "v0[0] = ({ float e = 1; e; });", "again: v0[0] = 1;", "v0[0] = L'a';", "v0[0] = (wchar_t)1;", "float (a) = 1; v0[0] = a;",
+    "v0[0] = [](float q) { return q; }(1);", "__int128 q = 1; v0[0] = q;", "float _Complex c = 1; v0[0] = __builtin_fabsf(v0[0]);",
+    "v0[0] = x0 == nullptr;", "float(1);",
+])  # fmt: skip
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_rest_of_the_language_is_left_to_the_compiler(line: str) -> None:
+    source = f"{frame.cpp_prelude({'s0': 8})}\nvoid k0(const float* x0, float* v0) {{\n{line}\n}}"
+    assert subprocess.run(["g++", "-fsyntax-only", "-w", "-x", "c++", "-"], input=source, text=True).returncode == 0
+    assert undeclared(line, KNOWN) is None and beyond(line, {"s0": 8}, {"x0": 8, "v0": 8}) is None
 
 
 @pytest.mark.parametrize("text", [
@@ -152,6 +167,12 @@ def run(x0):
     ("    v0 = torch.empty_like(x0)\n", "", "`v0` is read before it is made"),
     ("v1 = v0 + 1", "v1 = (lambda v2: v2)(v0)", None),
     ("    x = tl", "    s0 = s0 + 1\n    x = tl", None),
+    ("v1 = v0 + 1", "v1 = (v2 := v0) + v2", None),
+    ("    x = tl", "    for i in tl.static_range(2):\n        if i > 0:\n            j = i + k\n        k = i\n    x = tl", None),
+    ("    x = tl", "    for i in range(2):\n        if i > 0:\n            j = i + k\n        k = i\n    x = tl",
+     "kernel k0 reads `k` before it is made"),
+    ("    x = tl", "    if s0 > 9:\n        j = 1\n" + "".join(f"    elif s0 > {i}:\n        j = 2\n" for i in range(1300)) + "    x = tl",
+     None),
 ])  # fmt: skip
 def test_what_is_read_too_early_is_told(old: str, new: str, said: str | None) -> None:
     assert old in TRITON

@@ -20,7 +20,7 @@ from dvk.cli.eval import differences as told
 from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import Request, evaluate, recorded
+from dvk.pipelines.eval import Request, evaluate, playing, recorded
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
@@ -133,6 +133,27 @@ def test_a_folder_a_level(tmp_path: Path) -> None:
     assert set(kernelbench.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
 
 
+def test_what_was_timed_again_is_still_claimed_when_a_run_goes_on_with_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pool:
+        def __init__(self, *_: Any):
+            pass
+
+        def map(self, jobs: Any, tier: str, **_: Any) -> list[tuple[int, Verdict]]:
+            return [(n, verdict(1.5).model_copy(update={"tier": tier})) for n in range(len(jobs))]
+
+    monkeypatch.setattr("dvk.harness.Pool", Pool)
+    timed: dict[tuple[str, int], Verdict] = {("a", 0): verdict(1.5)}
+
+    def again(claim: bool) -> list[str]:
+        request = Request(tmp_path, claim=claim, workers=1)
+        with Progress(1) as progress:
+            found = list(playing.time_again([episode("a", [1.5, 1.6])], timed, request, Config(), progress))
+        timed.update({(row["task"], row["sample"]): row["verdict"] for row in found})
+        return [row["verdict"].tier for row in found]
+
+    assert [again(False), again(True), again(True), again(False)] == [[], ["claim"], [], []]
+
+
 # ---------------------------------------------------------------- side by side
 
 def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
@@ -157,6 +178,14 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     text = "\n".join(told(found))
     assert "1.050× [1.050, 1.050] (38 tasks)" in text and "lost: t38: 1.66× to not right" in text
     json.dumps(found, allow_nan=False)
+
+
+def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path) -> None:
+    first = unfinished(tmp_path / "a", episode("x", [1.0]))
+    (old,) = rows(episode("x", [1.0]))
+    turn = old.turns[0].model_dump() | {"compile": 1.0}
+    (first / "results.jsonl").write_text(json.dumps(old.model_dump() | {"turns": [turn]}) + "\n")
+    assert compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))["differences"]["speedup"]["value"] == pytest.approx(2.0)
 
 
 def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> None:

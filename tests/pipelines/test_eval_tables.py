@@ -83,6 +83,8 @@ def test_a_claim_counts_whatever_it_won_against() -> None:
     assert found["num_claims"] == 2 and found["num_held"] == 1 and found["compile"]["geomean"] == pytest.approx(1.2)
     said = "claims: 1 of 2 winners are faster than eager beyond doubt"
     assert said in lines(whole(found) | {"samples": 1})
+    older = {key: value for key, value in found.items() if key not in ("num_claims", "num_held")}
+    assert said not in lines(whole(older) | {"samples": 1})
 
 
 def test_a_second_measurement_that_finds_it_wrong_counts() -> None:

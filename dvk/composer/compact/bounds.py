@@ -17,7 +17,7 @@ from dvk.composer.compact.scopes import TYPES, Scopes, Wrong
 
 LEAPS = frozenset({"break", "continue", "return"})
 LONGEST = 256
-"""Tokens of an index that is looked at; composed ones have a few dozen."""
+"""Tokens of an expression that is looked at; composed ones have a few dozen."""
 TOO_LARGE = 1 << 62
 """C's numbers end there."""
 CONDITIONS = frozenset({"?", "&", "|"})
@@ -86,13 +86,16 @@ class _Bounds(Scopes):
             if extent is None:
                 continue
             index = tokens[number + 2 : number + 2 + LONGEST]
-            at = self.value(index[: _closing(index)])
+            end = next((place for place, one in enumerate(index) if one in ("[", "]")), None)
+            if end is None or index[end] == "[":
+                continue
+            at = self.value(index[:end])
             if at is not None and not 0 <= at < extent:
                 raise Wrong(f"reaches `{token}[{at}]`, which has {extent} elements")
 
     def value(self, tokens: Sequence[str]) -> int | None:
         """What an expression comes to in this step."""
-        if TYPES & set(tokens):
+        if len(tokens) > LONGEST or TYPES & set(tokens):
             return None
         text = " ".join("//" if token == "/" else token for token in tokens)
         choice = re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", text)
@@ -135,16 +138,6 @@ def _applied(node: ast.expr, a: int, b: int) -> int | None:
         return None
     apply = _OPERATIONS.get(type(node.op))
     return apply(a, b) if apply is not None else None
-
-
-def _closing(tokens: Sequence[str]) -> int:
-    """Where the bracket closes that is open at their start; 0 where it does not."""
-    depth = 1
-    for number, token in enumerate(tokens):
-        depth += (token == "[") - (token == "]")
-        if depth == 0:
-            return number
-    return 0
 
 
 __all__ = ["beyond", "elements"]

@@ -16,7 +16,10 @@ def too_early(tree: ast.Module, given: Collection[str]) -> str | None:
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
             jitted = any(isinstance(d, ast.Name) and d.id == "jit" for d in function.decorator_list)
-            unmade = next(_Reading(function, given, jitted).unmade(), None)
+            try:
+                unmade = next(_Reading(function, given, jitted).unmade(), None)
+            except RecursionError:  # some thousand nested conditions
+                return None
             if unmade is not None:
                 return f"kernel {function.name} reads `{unmade}` before it is made" if jitted else f"`{unmade}` is read before it is made"
     return None
@@ -27,6 +30,7 @@ class _Reading:
         self.function, self.jitted = function, jitted
         # What is dropped is the function's own, too.
         self.own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)} - set(given)
+        self.own -= {n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)}  # when they are made is not followed
         self.made = {a.arg for a in function.args.args}
 
     def unmade(self) -> Iterator[str]:
@@ -39,7 +43,11 @@ class _Reading:
                 yield from self._read(statement.iter)
                 self._make(statement.target)
                 written_out = any(isinstance(n, ast.Attribute) and n.attr == "static_range" for n in ast.walk(statement.iter))
+                if written_out:  # a step may read what an earlier one made, behind a condition that is settled when it is compiled
+                    for inner in statement.body:
+                        self._make(inner)
                 yield from self._inner(statement.body, kept=written_out or not self.jitted)
+                yield from self._block(statement.orelse)
             elif isinstance(statement, (ast.If, ast.While)):
                 yield from self._read(statement.test)
                 yield from self._block([*statement.body, *statement.orelse])

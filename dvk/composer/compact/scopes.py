@@ -13,10 +13,18 @@ TYPES = frozenset({"float", "double", "bool", "long", "int", "short", "char", "_
 AROUND = frozenset({"const", "constexpr", "static", "__restrict"})
 WORDS = TYPES | AROUND | {"true", "false", "sizeof", "break", "continue", "return", "linux", "unix"}
 """The last two are macros of the compiler."""
-STRANGE = frozenset({"auto", "struct", "class", "union", "enum", "template", "typename", "typedef", "using", "namespace", "goto", "switch",
-                     "case", "default", "do", "try", "catch", "asm", "operator", "this", "decltype", "extern", "void", "define"})
+STRANGE = frozenset({
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "case", "catch", "char16_t", "char32_t", "char8_t", "class",
+    "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval", "constinit", "decltype", "default", "define",
+    "delete", "do", "dynamic_cast", "enum", "explicit", "export", "extern", "friend", "goto", "inline", "mutable", "namespace", "new",
+    "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
+    "requires", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "try", "typedef",
+    "typeid", "typename", "typeof", "union", "using", "virtual", "void", "volatile", "wchar_t", "xor", "xor_eq"})
+"""The language's other words: some stand for operators, some declare or convert in ways that are not followed here."""
 _TOKEN = re.compile(r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_STRANGE = re.compile(r"(?<!\w)_(?!Float16\b|_restrict\b|_builtin_)|\( \{|\[ []=&[]|\w \"|\w '|(?:^|[;{}] )\w+ :")
+"""In tokens: extensions of compilers, statements as values, lambdas, attributes, literals with a prefix, labels."""
 _CLAUSE = re.compile(r"reduction\([^:()]+:([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
@@ -50,7 +58,7 @@ class Scopes:
         """Names of each block around, and what is known of them."""
         self.conditions = 0
         """Statements around that may not be run."""
-        self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body
+        self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body or _STRANGE.search(" ".join(self.tokens)) is not None
 
     def wrong(self) -> str | None:
         """What the walk finds; None where nothing is certain."""
@@ -114,13 +122,15 @@ class Scopes:
         start = self.at
         while self.tokens[self.at] in TYPES | AROUND:
             self.at += 1
-        if self.at == start or self.tokens[self.at] in ("(", ")"):
-            self.at = start
+        if self.at == start:
             if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
                 raise Strange  # of a type that is not C's own
             self.names(self._until((end,)))
         else:
-            constant = "const" in self.tokens[start : self.at]
+            words = self.tokens[start : self.at]
+            if self.tokens[self.at] in ("(", ")"):
+                raise Strange
+            constant = "const" in words and not {"long", "int"}.isdisjoint(words) and {"unsigned", "short"}.isdisjoint(words)
             self._declaration(end, constant)
             while self.tokens[self.at] == ",":
                 self.at += 1

@@ -35,7 +35,10 @@ def load(place: Path) -> tuple[list[Row], dict[str, Any]]:
     """
     try:
         run = RunFolder.beside(place)
-        rows = [Row.model_validate(row) for row in run.read(ROWS)]
+        try:
+            rows = [Row.model_validate(row) for row in run.read(ROWS)]
+        except ValidationError:
+            rows = []
         if not rows:
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
             rows = rows_for([Episode.model_validate(e) for e in run.read(EPISODES)],

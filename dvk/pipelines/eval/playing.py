@@ -180,14 +180,15 @@ def time_again(
     episodes: Sequence[Episode], known: dict[tuple[str, int], Verdict], request: Request, config: Config, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked."""
-    wanted = []
+    tier: Tier = "claim" if request.claim else "search"
+    wanted, again = [], {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     for episode in episodes:
         samples = tries(episode)
         first = winner([turn for turns in samples for turn in turns])
         for sample, turns in enumerate(samples):
             best = winner(turns)
             won = request.claim or len(turns) > 1 or (len(samples) > 1 and best is first)
-            if won and best is not None and best.candidate is not None and (episode.task.name, sample) not in known:
+            if won and best is not None and best.candidate is not None and (episode.task.name, sample) not in again:
                 wanted.append((episode.task, sample, best.candidate))
     if not wanted:
         return
@@ -195,7 +196,6 @@ def time_again(
     jobs = [(task, candidate) for task, _, candidate in wanted]
     device = jobs[0][0].device
     pool = harness.Pool(workers_for(request, config, device), config)
-    tier: Tier = "claim" if request.claim else "search"
     for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract_for(device)):
         progress.judged(1)
         task, sample, _ = wanted[position]
