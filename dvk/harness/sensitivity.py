@@ -76,7 +76,7 @@ def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Cl
         if found.rows is not None:
             noise += MARGIN * found.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
         firm = noise <= want.admitted.worst
-        off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=precision.cap))
+        off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst)))
         if equal_terms:
             off &= firm | ~ratio.isfinite()
         if not _as_seen(ratio[off], found, moved, few, precision.cap):
