@@ -6,11 +6,11 @@ raises only when we or the computer are at fault (`MachineError`), or the user i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from dvk.config import Config
 from dvk.harness.court import Contract, Court
+from dvk.harness.trial import passed
 from dvk.records import Candidate, Task, Tier, Verdict
 
 BASELINES = ("compile", "max-autotune", "graph")
@@ -51,7 +51,7 @@ def judge(
     verdicts: list[Verdict] = []
     with Court(task, config, backward=backward, require_kernels=require_kernels, contract=contract) as court:
         for position, candidate in enumerate(candidates):
-            if deadline is not None and time.monotonic() >= deadline:
+            if passed(deadline):
                 break
             if (verdict := court.judge(candidate, tier, baselines, deadline)) is None:
                 break

@@ -65,7 +65,7 @@ def trial(
             found = of_death(Death("timeout", log), referee.stage, config)
             if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
                 lost()  # a referee that does not notice is of no more use
-            return None if deadline is not None and time.monotonic() >= deadline else Measured(found, log, isolation)
+            return None if passed(deadline) else Measured(found, log, isolation)
         if isinstance(answer, Death):
             raise RefereeDied(answer.reason)
         findings = dict(answer.value["findings"])
