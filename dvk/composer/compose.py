@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dvk.composer import convolutions, cpp, cpp_recurrence, dropin, host, products, recipes
+from dvk.composer import convolutions, cpp, cpp_recurrence, dropin, host, pages, products, recipes
 from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.fuse import Group, Partition, output_bases, partition
 from dvk.composer.kernel import Kernel, build
@@ -81,7 +81,9 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
 
 def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim) -> bool:
     if is_product(first) or is_product(second):
-        return may_join(first, second, value)
+        return not reads_elsewhere(first) and not reads_elsewhere(second) and may_join(first, second, value)
+    if (first.is_windowed or second.is_windowed) and (reads_elsewhere(first) or reads_elsewhere(second)):
+        return False
     if is_own(first) or is_own(second):
         return True
     if first.reduced or second.reduced:
@@ -92,6 +94,11 @@ def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim)
 def is_own(group: Group) -> bool:
     """The group has work of a family that a recipe of its own allowed."""
     return any(p.attrs.get("own") or p.op == "bounded" for p in group.members)
+
+
+def reads_elsewhere(group: Group) -> bool:
+    """It reads at computed places, which the loops of products and windows know nothing of."""
+    return any(p.op == "gather" for p in group.members)
 
 
 def renderer(backend: Backend) -> Any:
@@ -172,6 +179,9 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     every = list(kernels.values())
     texts = [render.render(kernel, chosen[kernel.name], inplace.get(kernel.name)) for kernel in every]
     shared = render.prelude(every)
+    if backend == "cpp" and any("huge_pages" in part.plan.recipes for part in parts):
+        texts = [pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
+        shared += pages.PRELUDE
     functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided"]
     if any(one.program.weights for one in fused):
         functions += ["dvk_bind", "dvk_bound"]

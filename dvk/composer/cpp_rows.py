@@ -44,6 +44,29 @@ def clause(reduce: Instr) -> str:
     return f"reduction({sign}:v{reduce.id}){extra}"
 
 
+def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
+    """A statement that takes one more value into a maximum, NaN for good; two plain choices, which GCC vectorises behind a relu, too."""
+    if kind not in FLOATS:
+        return f"{total} = {value} {sign} {total} ? {value} : {total};"
+    return f"{{ const {REGISTER[kind]} m = {value} {sign} {total} ? {value} : {total}; {total} = {value} != {value} ? {value} : m; }}"
+
+
+def accumulate(writer: Writer, r: Instr, acc: str) -> None:
+    """Take one more element into a reduction's result."""
+    value = writer.arg(r.args[0], r.type)
+    if r.op in ("reduce_sum", "reduce_prod"):
+        writer.put(f"{acc} {'+' if r.op == 'reduce_sum' else '*'}= {value};")
+        return
+    sign = ">" if r.op == "reduce_max" else "<"
+    if writer.k.family == "window":
+        writer.put(larger(acc, value, r.type, sign))
+    elif writer.arrays:
+        writer.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
+    else:
+        nan = f" nan{r.id} |= {value} != {value};" if may_be_nan(r) else ""
+        writer.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc};{nan}")
+
+
 def open_loop(writer: Writer, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
     """Open the loops of a pass over a row; how many blocks to close after the innermost."""
     depth = len(outer) + 1

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from dvk.composer.kernel import Instr, Kernel, Ref
+from dvk.composer.kernel import Instr, Kernel, Ref, nowhere
 from dvk.composer.sizes import Constant, Ratio, Size
+
+if TYPE_CHECKING:
+    from dvk.composer.cpp_write import Writer
 
 STORAGE = {"float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "unsigned short", "int64": "long",
            "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
@@ -51,6 +55,12 @@ static inline float dvk_unorder(long order) {
   return x;
 }
 """
+GATHER = """\
+// Read before it is asked whether the place exists: a load under a condition would not become a vector's.
+static inline bool dvk_in(long at, long size) { return (unsigned long)at < (unsigned long)size; }
+static inline long dvk_at(long at, long size) { return dvk_in(at, size) ? at : 0; }
+template <class T> static inline T dvk_pick(bool in, T value, T other) { return in ? value : other; }
+"""
 BF16 = """\
 static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
 static inline unsigned short f2bf(float f) {
@@ -72,7 +82,8 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     ordered = any(i.op in ("order", "unorder") for k in kernels for i in k.instrs)
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
     types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
-    return PRELUDE + (ORDER if ordered else "") + (BF16 if "bfloat16" in types else "")
+    placed = any(i.op == "gather" for k in kernels for i in k.instrs)
+    return PRELUDE + (ORDER if ordered else "") + (GATHER if placed else "") + (BF16 if "bfloat16" in types else "")
 
 
 def literal(value: bool | int | float, want: str) -> str:
@@ -89,6 +100,25 @@ def literal(value: bool | int | float, want: str) -> str:
             return '__builtin_nan("")'
         return repr(value) + ("f" if want == "float32" else "")
     return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
+
+
+def loaded(cell: str, dtype: str) -> str:
+    """An element in memory as a register value."""
+    return {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(dtype, cell)
+
+
+def gathered(writer: Writer, instr: Instr) -> str:
+    """An element at a computed place, or what stands for one that does not exist."""
+    buffer = writer.k.inputs[instr.buffer]
+    # A vector gathers by 32-bit places at once, and half as many by longer ones.
+    kind = "int" if sum((n - 1) * stride for n, stride in zip(buffer.shape, buffer.strides, strict=True)) < 1 << 31 else "long"
+    places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
+    steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
+    there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
+    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype)
+    if not there:
+        return value
+    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(nowhere(instr.type), instr.type)})"
 
 
 def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import Var
+from dvk.composer.cpp_rows import larger
 from dvk.composer.cpp_scalar import REGISTER
-from dvk.composer.cpp_window import larger
 from dvk.composer.kernel import Instr, Kernel, Ref
 from dvk.composer.prims import FLOATS
 

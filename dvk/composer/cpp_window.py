@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dvk.composer import cpp_direct
 from dvk.composer.affine import Affine, Var
-from dvk.composer.cpp_scalar import REGISTER
+from dvk.composer.cpp_rows import accumulate
 from dvk.composer.kernel import Bound, Instr, Ref
-from dvk.composer.prims import FLOATS
 
 if TYPE_CHECKING:
     from dvk.composer.cpp_write import Writer
@@ -28,13 +27,6 @@ def inside(offset: str, bound: Bound) -> str:
     part, count = bound
     lo, hi = part.span()
     return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
-
-
-def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
-    """A statement that takes one more value into a maximum, NaN for good; two plain choices, which GCC vectorises behind a relu, too."""
-    if kind not in FLOATS:
-        return f"{total} = {value} {sign} {total} ? {value} : {total};"
-    return f"{{ const {REGISTER[kind]} m = {value} {sign} {total} ? {value} : {total}; {total} = {value} != {value} ? {value} : m; }}"
 
 
 def identity(reduce: Instr) -> float:
@@ -80,7 +72,7 @@ def window_pass(writer: Writer, needed: list[Instr], reduces: list[Instr], chunk
     for instr in needed:
         writer.scalar(instr)
     for r in reduces:
-        writer.accumulate(r, f"v{r.id}[l]")
+        accumulate(writer, r, f"v{r.id}[l]")
     writer.close()
     writer.safe = frozenset()
     for _ in writer.k.reduced:
@@ -114,7 +106,7 @@ def _unrolled(writer: Writer, needed: list[Instr], reduces: list[Instr]) -> None
         for instr in needed:
             writer.scalar(instr)
         for r in reduces:
-            writer.accumulate(r, f"w{r.id}")
+            accumulate(writer, r, f"w{r.id}")
         writer.close()
     for r in reduces:
         writer.put(f"v{r.id}[l] = w{r.id};")

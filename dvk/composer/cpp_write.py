@@ -14,11 +14,12 @@ from typing import Any
 from dvk.composer.affine import Affine, Var
 from dvk.composer.cpp_direct import Direct
 from dvk.composer.cpp_kept import plan_kept
+from dvk.composer.cpp_lanes import ahead, flat_kernel, row_segments, segments
 from dvk.composer.cpp_product import Product
-from dvk.composer.cpp_rows import clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
-from dvk.composer.cpp_scalar import REGISTER, STORAGE, literal, scalar_expression
+from dvk.composer.cpp_rows import accumulate, clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
+from dvk.composer.cpp_scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression
 from dvk.composer.cpp_scan import scan_kernel
-from dvk.composer.cpp_window import inside, larger, window_pass
+from dvk.composer.cpp_window import inside, window_pass
 from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
 from dvk.composer.triton_online import online_pair
 
@@ -50,6 +51,8 @@ class Writer:
         """Bounds that the loops around keep by themselves."""
         self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
         self.done: set[int] = set()
+        self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
+        """What of the lane the loop being written walks."""
         self.kept: set[int] = set()
         self.kept = plan_kept(self)
 
@@ -75,7 +78,7 @@ class Writer:
         elif self.rows:
             self._row_kernel()
         elif self.schedule.get("form") == "flat":
-            self._flat_kernel()
+            flat_kernel(self, self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial")
         else:
             self._lane_kernel()
         self.close()
@@ -111,7 +114,7 @@ class Writer:
         outer = [v for v in k.rows if v is not lane]
         tasks = pieces * math.prod(v.size for v in outer)
         self.parallel_for("t", tasks)
-        self.decompose("t", [*outer, ("p", pieces)])
+        self.decompose("t", [*outer, ("p", pieces)] if pieces > 1 else outer)
         self.lane_piece(lane, chunk)
         if not k.reduced:
             self.lane_loop([i for i in k.instrs], [], stores=list(k.stores))
@@ -126,6 +129,9 @@ class Writer:
 
     def lane_piece(self, lane: Var, chunk: int) -> None:
         """Declare where piece `p` of the lane starts and how long it is."""
+        if chunk >= lane.size:
+            self.put(f"const long lo = 0, len = {lane.size!r};")
+            return
         self.put(f"const long lo = p * {chunk};")
         self.put(f"const long len = {lane.size} - lo < {chunk} ? {lane.size} - lo : {chunk};")
 
@@ -137,8 +143,9 @@ class Writer:
 
     def open_row(self, lane: Var, clauses: str) -> int:
         """Open a vector loop over the whole lane; how many of the blocks to close after it are not there."""
+        start, stop = self.segment
         self.open("")
-        self.put(f"const long lo = 0, hi = {lane.size!r};")
+        self.put(f"const long lo = {start}, hi = {stop!r};")
         simd_loop(self, lane, clauses, "lo", "hi")
         return 0
 
@@ -152,18 +159,6 @@ class Writer:
             if not last:
                 self.put(f"const long {flat}{position} = {rest} / {size};")
                 rest = f"{flat}{position}"
-
-    def _flat_kernel(self) -> None:
-        """Pointwise kernels as one vector loop over everything, each element's indices divided out."""
-        parallel = "parallel for " if self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial" else ""
-        self.put(f"#pragma omp {parallel}simd")
-        self.open(f"for (long t = 0; t < {self.k.num_rows!r}; ++t)")
-        self.decompose("t", list(self.k.rows))
-        for instr in self.k.instrs:
-            self.scalar(instr)
-        for s in self.k.stores:
-            self.store(s)
-        self.close()
 
     def _row_kernel(self) -> None:
         """Row kernels: a task is a row, or with `inner` parallelism a piece of each pass over it."""
@@ -244,34 +239,42 @@ class Writer:
             self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
             if may_be_nan(r):
                 self.put(f"int nan{r.id} = 0;")
-        depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
-        for instr in needed:
-            self.scalar(instr)
-        for r in reduces:
-            self.accumulate(r, f"v{r.id}")
-        for s in stores:
-            self.store(s)
-        self.close()
-        for _ in range(depth):
+        for segment in row_segments(self):
+            self.segment = segment
+            depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
+            for instr in needed:
+                self.scalar(instr)
+            for r in reduces:
+                accumulate(self, r, f"v{r.id}")
+            for s in stores:
+                self.store(s)
             self.close()
+            for _ in range(depth):
+                self.close()
+        self.segment = (0, self.k.reduced[-1].size)
         for r in reduces:
             if may_be_nan(r):
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
-        """One vector loop over a piece of the lane."""
-        lane = self.lane
-        self.put("#pragma omp simd")
-        self.open("for (long l = 0; l < len; ++l)")
-        if lane is not None:
-            self.put(f"const long {self.names[lane]} = lo + l;")
-        for instr in needed:
+        """One vector loop over a piece of the lane, or one over each segment of all of it."""
+        lane, first = self.lane, ahead(self, needed)
+        for instr in first:
             self.scalar(instr)
-        for r in reduces:
-            self.accumulate(r, f"v{r.id}[l]")
-        for s in stores:
-            self.store(s)
-        self.close()
+        whole = lane is not None and not self.arrays and int(self.schedule["chunk"]) >= lane.size
+        for start, stop in segments(self.k, lane) if whole and lane is not None else [("0", "len")]:
+            self.put("#pragma omp simd")
+            self.open(f"for (long l = {start}; l < {stop}; ++l)")
+            if lane is not None:
+                self.put(f"const long {self.names[lane]} = lo + l;")
+            for instr in needed:
+                if instr not in first:
+                    self.scalar(instr)
+            for r in reduces:
+                accumulate(self, r, f"v{r.id}[l]")
+            for s in stores:
+                self.store(s)
+            self.close()
 
     def _row_values(self, instrs: list[Instr], chunk: int) -> None:
         if not self.arrays:
@@ -304,23 +307,6 @@ class Writer:
         most = LONG_COLUMN if self.arrays else LONG_SUM
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
-
-    def accumulate(self, r: Instr, acc: str) -> None:
-        """Take one more element."""
-        value = self.arg(r.args[0], r.type)
-        if r.op == "reduce_sum":
-            self.put(f"{acc} += {value};")
-        elif r.op == "reduce_prod":
-            self.put(f"{acc} *= {value};")
-        else:
-            sign = ">" if r.op == "reduce_max" else "<"
-            if self.k.family == "window":
-                self.put(larger(acc, value, r.type, sign))
-            elif self.arrays:
-                self.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
-            else:
-                nan = f" nan{r.id} |= {value} != {value};" if may_be_nan(r) else ""
-                self.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc};{nan}")
 
     # -------------------------------------------------------------- expressions
 
@@ -368,10 +354,10 @@ class Writer:
 
     def _expression(self, instr: Instr) -> str:
         if instr.op == "load":
-            buffer = self.k.inputs[instr.buffer]
             cell = f"a{instr.buffer}[{self.offset(instr.offset)}]"
-            text = {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(buffer.dtype, cell)
-            return self._within(instr, text)
+            return self._within(instr, loaded(cell, self.k.inputs[instr.buffer].dtype))
+        if instr.op == "gather":
+            return gathered(self, instr)
         if instr.op == "bounded":
             return self._within(instr, self.arg(instr.args[0], instr.type))
         if instr.op == "iota":

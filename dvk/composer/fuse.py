@@ -199,8 +199,8 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     """The group of both, or None when one index a value cannot be had."""
     edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
              if isinstance(o, View) and o.base in first.index]
-    if not _scan_together(first, second):
-        return None
+    if not _scan_together(first, second) or any(c.op == "gather" and not i for c, i in edges):
+        return None  # what is read at computed places lies in memory
     consumer, at = edges[0]
     produced = consumer.operands[at]
     assert isinstance(produced, View)
@@ -313,6 +313,8 @@ def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim])
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View):
                 read = group.reads(prim, position)
+                if read is None and prim.op == "gather" and not position and operand.base not in group.index:
+                    continue  # the host applies the views of what is read at computed places
                 if read is None or (operand.base in group.index and read != group.index[operand.base]):
                     return False
         if prim.kind == "reduce" and frozenset().union(*(i.vars for i in group.inner[prim])) & group.reduced != group.reduced:

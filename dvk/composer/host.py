@@ -16,7 +16,7 @@ from typing import Any
 from dvk.composer import carried
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
-from dvk.composer.kernel import Buffer, Kernel
+from dvk.composer.kernel import READS, Buffer, Kernel
 from dvk.composer.lowering import PrimGraph
 from dvk.composer.prims import Prim, View
 from dvk.composer.recurrence import RECURRENT, Recurrence
@@ -69,8 +69,9 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
             continue
         readers = {id(u) for u in part.users[prim]}
         inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
-        loads = {i.offset for i in kernel.instrs if i.op == "load" and i.buffer == number}
-        if readers - inside or len(loads) != 1:
+        reads = [i for i in kernel.instrs if i.op in READS and i.buffer == number]
+        loads = {i.offset for i in reads}
+        if readers - inside or len(loads) != 1 or any(i.op == "gather" for i in reads):
             continue
         for store in kernel.stores:
             out = kernel.outputs[store.buffer]

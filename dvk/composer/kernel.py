@@ -15,7 +15,7 @@ from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.fuse import Group, Partition
-from dvk.composer.prims import BYTES, Prim, View, ViewStep, broadcast_index, contiguous_strides, register_type
+from dvk.composer.prims import BYTES, FLOATS, Prim, View, ViewStep, broadcast_index, contiguous_strides, gathered_index, register_type
 from dvk.composer.product_form import form_of
 
 
@@ -46,6 +46,8 @@ class Ref:
     id: int
 
 
+READS = ("load", "gather")
+"""Instructions that read memory."""
 Argument = Ref | bool | int | float
 Bound = tuple[Affine, int]
 """An index and how many elements there are: 0 ≤ index < count."""
@@ -53,7 +55,7 @@ Bound = tuple[Affine, int]
 
 @dataclass(frozen=True)
 class Instr:
-    """One instruction; `op` is `load`, `iota`, `reduce_sum`… or a scalar operation."""
+    """One instruction; `op` is `load`, `gather`, `iota`, `reduce_sum`… or a scalar operation."""
 
     id: int
     op: str
@@ -69,6 +71,8 @@ class Instr:
     """For a load, which input."""
     offset: Affine = ZERO
     """For a load, elements from the buffer's start; for iota, the value."""
+    places: tuple[tuple[int, int], ...] = ()
+    """For a gather, whose operands are computed places: how many elements one place is, and how many there are; 0 where all of them are."""
     bounds: tuple[Bound, ...] = ()
     """For a load or a `bounded` value, where it is read at all; elsewhere it is `fill`."""
     fill: bool | int | float = 0
@@ -225,9 +229,32 @@ class _Builder:
         self.value[prim] = self._emit("bounded", (value,), kind, kind, vars_, source.stage if source is not None else 0, bounds=bounds,
                                       fill=fill, prim=prim)
 
+    def _gather(self, prim: Prim) -> None:
+        """A load whose place is computed; what it reads is an input, never a value of this kernel."""
+        source = prim.operands[0]
+        assert isinstance(source, View)
+        index, buffer = self.group.reads(prim, 0), self._buffer(source.base)
+        if index is None:
+            index = gathered_index(prim, self.group.index[prim])
+            buffer = Buffer(source.base, source.shape, contiguous_strides(source.shape), source.dtype, source.steps)
+        if buffer not in self.inputs:
+            self.inputs.append(buffer)
+        places = tuple(self._operand(prim, position) for position in range(1, len(prim.operands)))
+        known = [self.instrs[place.id] for place in places if isinstance(place, Ref)]
+        whole = linearize(index, buffer.strides)
+        stands = [way for way in prim.attrs["at"] if isinstance(way, Var)]
+        offset = whole.substitute(dict.fromkeys(stands, ZERO))
+        self.value[prim] = self._emit(
+            "gather", places, register_type(buffer.dtype), prim.attrs["compute"], offset.vars.union(*(i.vars for i in known)),
+            max((i.stage for i in known), default=0), buffer=self.inputs.index(buffer), offset=offset,
+            places=tuple((whole.coef(way), 0 if prim.attrs["sure"] else way.size) for way in stands), prim=prim)
+
     def add(self, prim: Prim) -> None:
         if prim.op == "bounded":
             self._bounded(prim)
+            return
+        if prim.op == "gather":
+            self._gather(prim)
             return
         args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
         sources = [self.instrs[a.id] for a in args if isinstance(a, Ref)]
@@ -264,9 +291,9 @@ class _Builder:
 def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
                         ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
     """Put the variable that walks memory fastest innermost and join neighbours that walk as one."""
-    offsets = [i.offset for i in instrs if i.op in ("load", "iota")] + [s.offset for s in stores]
+    offsets = [i.offset for i in instrs if i.op in (*READS, "iota")] + [s.offset for s in stores]
     offsets += [part for i in instrs for part, _ in i.bounds]
-    memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op == "load"]
+    memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op in READS]
     mapping: dict[Var, Affine] = {}
     ordered: list[list[Var]] = []
     for keep in (False, True):
@@ -311,6 +338,11 @@ MAX_CONVOLVED = 1024
 """The same of a convolution, whose windows overlap more than anything else would gain from."""
 
 
+def nowhere(kind: str) -> bool | int | float:
+    """What a gather of a register type yields where its place does not exist, for which PyTorch raises."""
+    return math.nan if kind in FLOATS else kind != "bool" and 0
+
+
 def is_window(group: Group, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
     """Short windows reduced once, and nothing stored but their results."""
     windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
@@ -324,7 +356,7 @@ def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:
         return "pointwise"
     votes = 0
     for instr in instrs:
-        if instr.op == "load" and instr.vars & frozenset(reduced):
+        if instr.op in READS and instr.vars & frozenset(reduced) and instr.offset.terms:
             fastest = min(instr.offset.terms, key=lambda t: abs(t[1]))[0]
             # Memory traffic decides: a small gate must not turn the reading of a large tensor.
             votes += math.prod(v.size for v in instr.offset.vars) * (1 if fastest in reduced else -1)

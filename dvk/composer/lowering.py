@@ -2,8 +2,8 @@
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
 `activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call where none does, so every graph lowers. A rule
-may decline (return None) for arguments it does not cover. What torch makes well by itself (`windows.py`, `arg_reductions.py`,
-`scans.py`, `products.py`, `convolutions.py`, `transposed.py`) leaves it only under a recipe of its own.
+may decline (return None) for arguments it does not cover. What torch makes well by itself (`windows.py`, `arg_reductions.py`, `moves.py`,
+`gathers.py`, `scans.py`, `products.py`, `convolutions.py`, `transposed.py`) leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from dvk.composer import pieces
 from dvk.composer.prims import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
 
@@ -61,7 +62,7 @@ class Lowering:
     """Products of float32 may be made in TF32: the task declares that class."""
     kept_whole: set[Prim] = field(default_factory=set)
     """Computed values of which no piece is computed again: it would cost more than to read it."""
-    _pieces: dict[View, View] = field(default_factory=dict)
+    pieces: dict[View, View] = field(default_factory=dict)
     _settled: dict[View, View] = field(default_factory=dict)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
@@ -102,60 +103,7 @@ class Lowering:
 
     def pushed(self, view: View) -> View:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
-        if view.base in self.kept_whole:
-            return view
-        if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
-            return self._turned(view)
-        summed = view.base.kind == "reduce" and any(view.base.attrs.get(mark) for mark in SUMMED)
-        if summed and view.steps and all(s.method == "slice" for s in view.steps):
-            return self._part(view)
-        if view.base.kind != "pw" or view.base.op == "iota" or not any(s.method in PIECES for s in view.steps):
-            return view
-        if view not in self._pieces:
-            operands: list[Operand] = []
-            for operand in view.base.operands:
-                if isinstance(operand, View):
-                    piece = operand.then("expand", view.base.shape, view.base.shape)
-                    for step in view.steps:
-                        piece = piece.then(step.method, step.args, step.after)
-                    operand = piece
-                operands.append(operand)
-            attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
-            if view.base.op == "bounded":
-                attrs["steps"] = (*attrs["steps"], *view.steps)
-            self._pieces[view] = self.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
-                                         compute=view.base.attrs["compute"], **attrs)
-        return self._pieces[view]
-
-    def _turned(self, view: View) -> View:
-        """A flipped scan, as the scan of the flipped operand from the other end."""
-        if view not in self._pieces:
-            (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
-            assert isinstance(operand, View)
-            for step in view.steps:
-                operand = operand.then("flip", step.args, step.after)
-                backward ^= dim in step.args
-            self._pieces[view] = self.scan(view.base.op, operand, dim, backward)
-        return self._pieces[view]
-
-    def _part(self, view: View) -> View:
-        """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
-        if view not in self._pieces:
-            (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in MARKS}
-            assert isinstance(whole, View)
-            operands: list[Operand] = []
-            for operand in whole.base.operands:
-                assert isinstance(operand, View)
-                for step in view.steps:
-                    dim, start, every = step.args
-                    at = dim - len(whole.shape) + len(operand.shape)
-                    if at >= 0 and operand.shape[at] > 1:
-                        after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
-                        operand = operand.then("slice", (at, start, every), after)
-                operands.append(operand)
-            times = self.pw("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
-            self._pieces[view] = self.reduce("sum", times, view.base.attrs["dims"], False, **marks)
-        return self._pieces[view]
+        return pieces.pushed(self, view)
 
     def settled(self, value: Operand) -> Operand:
         """A half value rounded as memory would round it.
@@ -217,12 +165,6 @@ class Lowering:
         return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-PIECES = ("slice", "select", "pad", "windows", "flip")
-"""Views that may leave out, add, repeat or turn around elements."""
-SUMMED = {"product", "contracted"}
-"""Attributes of a sum of products that stays in their kernel."""
-MARKS = {"own", "tf32", "window", "phased", *SUMMED}
-"""Attributes that a part of such a sum has like the whole."""
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
 
@@ -282,7 +224,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     No piece is computed of what the nodes in `whole` compute.
     """
     # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, pointwise, powers, reductions, scans, transposed, views  # noqa: F401
+    from dvk.composer import activations, arg_reductions, mirrors, moves, pointwise, powers, reductions, scans, transposed, views  # noqa: F401
 
     state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
@@ -304,7 +246,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
         origins.update(dict.fromkeys(state.order[before:], node.name))
         if node.name in whole:
             state.kept_whole.update(state.order[before:])
-    pieces = {view: piece.base for view, piece in state._pieces.items()}
+    pieces = {view: piece.base for view, piece in state.pieces.items()}
     numbers: dict[Any, int] = {}
     for view, piece in pieces.items():
         origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.affine import ZERO, Affine, Index, contiguous_strides, delinearize, linearize
+from dvk.composer.affine import ZERO, Affine, Index, Var, contiguous_strides, delinearize, linearize
 from dvk.records import Node
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -128,6 +128,8 @@ class View:
             return self
         if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
             return View(self.base, self.steps[:-1])
+        if method == "reshape" and self.steps and self.steps[-1].method == "reshape":
+            return View(self.base, self.steps[:-1]).then(method, args, after)  # row by row both: only the last shape counts
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
     def back(self, index: Index) -> Index | None:
@@ -166,7 +168,14 @@ def operand_index(prim: Prim, position: int, index: Index, inner: Index) -> Inde
     """
     operand = prim.operands[position]
     assert isinstance(operand, View)
+    if prim.op == "gather" and not position:
+        return operand.back(gathered_index(prim, index))
     return operand.back(inner if prim.kind == "reduce" else broadcast_index(index, operand.shape))
+
+
+def gathered_index(prim: Prim, index: Index) -> Index:
+    """Where a `gather` reads its first operand's view: computed places are the stand-ins among its `at`."""
+    return tuple(Affine.of(way) if isinstance(way, Var) else index[way] for way in prim.attrs["at"])
 
 
 def reduced_dims(prim: Prim) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from dvk.composer.affine import ZERO, Affine, Var
 from dvk.composer.fuse import Partition, live
-from dvk.composer.lowering import SUMMED, Lowering, PrimGraph, is_number, own_rule, padded
+from dvk.composer.lowering import Lowering, PrimGraph, is_number, own_rule, padded
+from dvk.composer.pieces import SUMMED
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, Prim, View, register_type
 from dvk.records import Node

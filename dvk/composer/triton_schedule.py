@@ -20,7 +20,7 @@ from typing import Any
 
 from dvk.composer import triton_product_schedule, triton_scan, triton_window
 from dvk.composer.affine import Affine, Var
-from dvk.composer.kernel import Kernel
+from dvk.composer.kernel import READS, Kernel
 from dvk.composer.sizes import leaves_rest, pow2, power
 from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import Axis
@@ -114,7 +114,7 @@ def _crossing(kernel: Kernel) -> Var | None:
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) < 2:
         return None
-    offsets = [i.offset for i in kernel.instrs if i.op == "load"] + [s.offset for s in kernel.stores]
+    offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
     total = math.prod(v.size for v in rows)
     for offset in offsets:
         lead = _fastest(offset)
@@ -178,7 +178,7 @@ def _tile(yblock: int, xblock: int, warps: int) -> dict[str, Any]:
 
 def _live(kernel: Kernel) -> int:
     """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
-    loads = [i for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i) and len(i.vars) > 0]
+    loads = [i for i in kernel.instrs if i.op in READS and not kernel.is_row_value(i) and len(i.vars) > 0]
     full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
     # A position beside each value makes it twice as wide.
     wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Var
-from dvk.composer.kernel import Kernel
+from dvk.composer.kernel import READS, Kernel
 from dvk.composer.sizes import Size
 
 INT32 = 2**31
@@ -182,6 +182,6 @@ class Tile:
 
 def needs_int64(kernel: Kernel) -> bool:
     """Some element offset, or the flat index itself, does not fit in 32 bits with room for a block."""
-    spans = [i.offset.span() for i in kernel.instrs if i.op == "load"] + [s.offset.span() for s in kernel.stores]
+    spans = [i.offset.span() for i in kernel.instrs if i.op in READS] + [s.offset.span() for s in kernel.stores]
     reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
     return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dvk.composer.affine import Affine
-from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store
+from dvk.composer.kernel import Argument, Instr, Kernel, Ref, Store, nowhere
 from dvk.composer.triton_gather import OneHot, gather, one_hot
 from dvk.composer.triton_math import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
 from dvk.composer.triton_moments import MomentsPair
@@ -74,6 +74,8 @@ class Writer:
     def value(self, instr: Instr, policy: str = "") -> str:
         if instr.op == "load":
             return self.load(instr, policy)
+        if instr.op == "gather":
+            return self.gather(instr)
         if instr.op == "iota":
             text = self.tile.offset(instr.offset)
             return f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
@@ -116,6 +118,22 @@ class Writer:
         text += ")"
         kind = self.k.inputs[instr.buffer].dtype
         return cast(text, kind, instr.type)
+
+    def gather(self, instr: Instr) -> str:
+        """A load from computed places; of places that do not exist nothing is read."""
+        where, _ = self.access(f"a{instr.buffer}", instr.offset)
+        mask = [m for m in (self.tile.mask(self.tile.reaching(instr.vars)),) if m]
+        vectors = self.tile.vectors
+        for place, (step, size) in zip(instr.args, instr.places, strict=True):
+            text = self.arg(place, instr.compute if not self.tile.wide else "int64", True)
+            if vectors and not (isinstance(place, Ref) and self.axes_of(place.id)):
+                # Triton's interpreter cannot join one flag with a vector of flags.
+                text = f"({text} + {vectors[-1].name} * 0)"
+            mask += [f"({text} >= 0) & ({text} < {size!r})"] if size else []
+            where += f" + {text} * {step}" if step else ""
+        kind = self.k.inputs[instr.buffer].dtype
+        other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
+        return cast(f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})", kind, instr.type)
 
     def inside(self, instr: Instr) -> str:
         """Source text: the bounds of a value hold."""

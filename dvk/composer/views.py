@@ -53,6 +53,8 @@ def _broadcast_tensors(low: Lowering, node: Node, args: list[Any], kwargs: dict[
 @rule("select")
 def _select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, at = args
+    if not isinstance(at, int):
+        return None  # a place that is computed
     dim %= len(x.shape)
     return x.then("select", (dim, at % x.shape[dim]), tuple(node.shape or ()))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dvk.composer import fuse, renderer
 from dvk.composer.direct_form import direct_form
-from dvk.composer.kernel import Kernel
+from dvk.composer.kernel import READS, Kernel
 from dvk.composer.prims import BYTES
 from dvk.composer.product_form import Form, form_of
 from dvk.composer.recipes import RECIPES
@@ -54,7 +54,7 @@ def _product(kernel: Kernel, form: Form) -> str:
 
 def _crosses(kernel: Kernel) -> bool:
     """Some access walks memory by another variable than another access does."""
-    offsets = [i.offset for i in kernel.instrs if i.op == "load"] + [s.offset for s in kernel.stores]
+    offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
     return len({min(o.terms, key=lambda term: abs(term[1]))[0] for o in offsets if o.terms}) > 1
 
 

@@ -1,5 +1,5 @@
-"""Small modules for the kernel families that stand in for library calls: windows, positions, scans, matrix products,
-convolutions there and back."""
+"""Small modules for the kernel families that stand in for library calls: windows, computed places, positions, scans, matrix
+products, convolutions there and back."""
 
 from __future__ import annotations
 
@@ -57,6 +57,29 @@ OWN_CASES: dict[str, Case] = {
     "padded": Case(lambda x: F.pad(torch.exp(x), (1, 2, -1, 3), value=2.0) * 2, lambda: [rand(3, 5, 9)]),
     "padded_integers": Case(lambda x: F.pad(x, (1, 2)), lambda: [torch.arange(12).view(3, 4)]),
     "padded_flags": Case(lambda x: F.pad(x > 0, (1, 2), value=True), lambda: [rand(3, 4)]),
+    # computed places, and elements put elsewhere
+    "embedded": Case(lambda t, i: F.layer_norm(F.embedding(i, t) + 1, (12,)), lambda: [rand(50, 12), torch.randint(0, 50, (4, 7))]),
+    "embedded_products": Case(lambda t, i: (F.embedding(i, t).unsqueeze(1) * t[:3]).sum(-1),
+                              lambda: [rand(9, 70, dtype=HALF), torch.randint(0, 9, (5,))], 2e-3),
+    "gathered": Case(lambda x, i: torch.exp(x.gather(2, i)), lambda: [rand(3, 5, 9), torch.randint(0, 9, (3, 5, 70))]),
+    "indexed": Case(lambda x, i, j: x[:, i, j] + 1,
+                    lambda: [rand(3, 6, 5), torch.tensor([[0, -1, 2]]), torch.tensor([[1], [-2]])]),
+    "selected": Case(lambda x, i: (x * 2).index_select(1, i).sum(2), lambda: [rand(3, 6, 5), torch.tensor([5, 0, 0, 3])]),
+    "selected_flags": Case(lambda x, i: x.index_select(0, i) & True, lambda: [rand(6, 5) > 0, torch.tensor([5, 0, 0, 3])]),
+    "mirrored": Case(lambda x: F.pad(x, (1, 2, 2, 0), mode="reflect") * F.pad(x, (1, 2, 2, 0), mode="replicate"),
+                     lambda: [rand(2, 3, 5, 6)]),
+    "circular": Case(lambda x: F.pad(x, (1, 2), mode="circular") * 2, lambda: [rand(2, 3, 6)]),
+    "nearest": Case(lambda x: F.interpolate(x, size=(7, 11)) + 1, lambda: [rand(2, 3, 5, 4)]),
+    "bilinear": Case(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear") + 1, lambda: [rand(2, 3, 5, 4)]),
+    "corners": Case(lambda x: F.interpolate(x, size=(3, 9), mode="bilinear", align_corners=True) + 1, lambda: [rand(2, 3, 5, 4)]),
+    "joined": Case(lambda x, y: torch.relu(torch.cat([x, y * 2, x], 1)), lambda: [rand(2, 3, 5), rand(2, 4, 5)]),
+    "joined_norm": Case(lambda x, y: F.layer_norm(torch.cat([x, y], -1), (70,)), lambda: [rand(3, 30), rand(3, 40)]),
+    "stacked": Case(lambda x: torch.stack([x, x * 2, -x], -1) + 1, lambda: [rand(3, 5)]),
+    "rolled": Case(lambda x: torch.roll(x, (2, -1), (1, 2)) + 1, lambda: [rand(2, 5, 6)]),
+    "repeated": Case(lambda x: torch.exp(x.repeat(2, 1, 3)) + x.repeat_interleave(2, 0).repeat(1, 1, 3), lambda: [rand(3, 2, 5)]),
+    "shuffled": Case(lambda x: F.pixel_shuffle(x, 2) + 1, lambda: [rand(2, 8, 3, 4)]),
+    "unshuffled": Case(lambda x: F.channel_shuffle(F.pixel_unshuffle(x, 2), 3) + 1, lambda: [rand(2, 3, 6, 4)]),
+    "patches": Case(lambda x, w: (F.unfold(x, 3, padding=1).view(2, 4, 9, 30) * w).sum(2), lambda: [rand(2, 4, 6, 5), rand(2, 1, 9, 30)]),
     # positions
     "argmax": Case(lambda x: (x.argmax(1), x.argmin(1, keepdim=True)), lambda: [ties(9, 30)], kinds=kinds("persistent")),
     "argmax_of_all": Case(lambda x: x.t().argmax(), lambda: [ties(5, 7)]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from dvk.composer import pages
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
@@ -52,12 +53,16 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
     Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
     Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
+    Recipe("own_gathers", "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding", kind="fusion"),
+    Recipe("own_moves", "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches", kind="fusion"),
     Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
     Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
     Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
     Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
     Recipe("own_transposed", "a transposed convolution, padding in half strides, stride or dilation, with its neighbours", kind="fusion"),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
+    Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
+           devices=("cpu",), backends=("cpp",)),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
     Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
@@ -67,7 +72,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "pack_linears", "recurrent_cells", "recurrent_sequences")
+UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "huge_pages", "pack_linears", "recurrent_cells",
+            "recurrent_sequences")
 """Recipes that the compact dialect has no words for."""
 APART = ("recurrent_cells", "recurrent_sequences")
 """Recipes that take operators apart: of the parts, other recipes make more."""
@@ -113,6 +119,9 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
             if any(o in PRODUCTS for o in operators) and fused:
                 found.append(recipe.name)
+        elif recipe.name == "huge_pages":
+            if fused and any(pages.is_large(node.shape, node.dtype) for node in apart.nodes if node.op.startswith("aten.")):
+                found.append(recipe.name)
         elif recipe.name == "cuda_graph":
             if is_static(apart):
                 found.append(recipe.name)
@@ -123,7 +132,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, scans, transposed  # noqa: F401 - registers the rules, those that they build upon too
+    from dvk.composer import arg_reductions, mirrors, moves, scans, transposed  # noqa: F401 - registers the rules, those that they build upon too
 
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
