@@ -117,8 +117,10 @@ def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Reques
         return {}
     episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]
     again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+    chosen = {(row["task"], row["sample"]): row["candidate"] for row in run.read(AGAIN) if "candidate" in row}
     failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
-    return {"kernelbench": [str(path) for path in kernelbench.write(request.kernelbench, results(problems, episodes, failed, again))]}
+    written = kernelbench.write(request.kernelbench, results(problems, episodes, failed, again, chosen))
+    return {"kernelbench": [str(path) for path in written]}
 
 
 def told(result: Episode | Unplayed) -> str:
