@@ -53,7 +53,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
     suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
     name = f"{suite}-{request.policy.replace('/', '_').replace(':', '-')}"
     with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
-        if run.finished:
+        if run.answered(request, config):
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
         problems, config = suites.settled(problems, run), writers.settled(request.model, config)
         with Progress(len(problems)) as progress, Meter(run) as meter:
