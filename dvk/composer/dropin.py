@@ -70,7 +70,7 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     source = with_room(task.source, task.entry)
     original_text = f"""\
 # Drop-in for `{task.entry}`: {title}
-# The original comes first, unchanged; ModelNew below has its constructor and state_dict.
+# The original comes first, {'unchanged' if source == task.source else 'its ModelNew renamed'}; ModelNew below has its constructor and state_dict.
 {source.rstrip()}
 
 

@@ -190,8 +190,9 @@ def time_again(
         for sample, turns in enumerate(samples):
             best = winners(turns)
             won = request.claim or len(turns) > 1 or (len(samples) > 1 and any(id(turn) in first for turn in best))
-            if won and best and (episode.task.name, sample) not in again:
-                wanted[episode.task.name, sample] = [(episode.task, turn.candidate) for turn in best if turn.candidate is not None]
+            jobs = [(episode.task, turn.candidate) for turn in best if turn.candidate is not None]
+            if won and jobs and (episode.task.name, sample) not in again:
+                wanted[episode.task.name, sample] = jobs
     if not wanted:
         return
     progress.stage(f"timing {sum(map(len, wanted.values()))} winners again")
