@@ -68,9 +68,10 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
     whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
     source = with_room(task.source, task.entry)
+    told = "unchanged" if source == task.source else "its ModelNew renamed"
     original_text = f"""\
 # Drop-in for `{task.entry}`: {title}
-# The original comes first, {'unchanged' if source == task.source else 'its ModelNew renamed'}; ModelNew below has its constructor and state_dict.
+# The original comes first, {told}; ModelNew below has its constructor and state_dict.
 {source.rstrip()}
 
 
