@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 from functools import cache
 from importlib import metadata
@@ -144,6 +145,15 @@ def confine(gpu: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu].strip() if visible else str(gpu)
     gpu_names.cache_clear()
     fingerprint.cache_clear()
+
+
+def cxx() -> list[str]:
+    """The command that compiles C++, of which the first word is the program: $CXX, as in `ccache g++`, else g++."""
+    chosen = os.environ.get("CXX") or "g++"
+    try:
+        return shlex.split(chosen) or ["g++"]
+    except ValueError:  # no shell would run it either
+        return [chosen]
 
 
 def _of_gpus(fact: str) -> list[str]:

@@ -32,6 +32,8 @@ from dvk.errors import RunFolderError
 
 MANIFEST = "run.json"
 LOCK = ".lock"
+HOW = ("out", "resume", "argv", "quiet", "workers", "kernelbench")
+"""Options that change nothing in what a run finds."""
 
 
 class RunFolder:
@@ -121,6 +123,29 @@ class RunFolder:
     def finished(self) -> bool:
         """The run is done: there is nothing left to go on with."""
         return self._manifest.get("status") == "done"
+
+    def answered(self, request: Any, config: Config) -> bool:
+        """Whether the run is done, and what is asked now is what it was asked.
+
+        Args:
+            request: a dataclass, of the command line's options; noted as long as the run goes on.
+            config: the settings.
+
+        Raises:
+            RunFolderError: it is done, and was asked something else.
+        """
+        options = {name: value.absolute() if isinstance(value, Path) else value for name, value in vars(request).items() if name not in HOW}
+        asked = json.loads(to_json(options))
+        if not self.finished:
+            self._manifest["asked"] = asked
+            self._save()
+            return False
+        before = _flat({**self._manifest.get("asked", {}), **self._manifest["config"]})
+        now = _flat({**asked, **config.model_dump(mode="json")})
+        if others := [name for name, value in now.items() if before.get(name, value) != value]:
+            problem = f"the run in `{self.path}` has ended, and was asked with another {', '.join(others)}"
+            raise RunFolderError(problem, "ask as before, for what it found; or choose another --out")
+        return True
 
     def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:
         """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null."""
@@ -232,6 +257,14 @@ def commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
+
+
+def _flat(asked: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in asked.items():
+        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+    return found
 
 
 def _now() -> str:

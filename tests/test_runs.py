@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,28 @@ def test_a_used_folder_is_refused_without_resume(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError) as caught:
         start(tmp_path / "run")
     assert "--resume" in caught.value.hint
+
+
+@dataclass(frozen=True)
+class Asked:
+    suite: Path = Path("suite")
+    turns: int = 1
+    workers: int = 2
+
+
+def test_a_finished_run_answers_what_it_was_asked_and_nothing_else(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    assert not run.answered(Asked(turns=3), Config())
+    run.close()
+    run = start(tmp_path / "run", resume=True)
+    assert not run.answered(Asked(), Config()), "one that goes on may be asked otherwise"
+    run.finish("done")
+    run = start(tmp_path / "run", resume=True)
+    assert run.answered(Asked(Path("suite").absolute(), workers=1), Config())
+    for asked, config, other in ((Asked(turns=3), Config(), "turns"), (Asked(), load(settings=["judge.search_s=9"]), "judge.search_s")):
+        with pytest.raises(RunFolderError, match=f"another {other}\n") as caught:
+            run.answered(asked, config)
+        assert "--out" in caught.value.hint
 
 
 def test_resume_starts_continues_and_leaves_a_finished_run_alone(tmp_path: Path) -> None:

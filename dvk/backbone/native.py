@@ -121,16 +121,16 @@ def _library() -> Path:
     Raises:
         OSError, subprocess.SubprocessError: there is no compiler, it refuses, or the cache cannot be written.
     """
-    compiler = shutil.which(os.environ.get("CXX") or "g++")
-    if compiler is None:
-        raise FileNotFoundError("there is no g++")
-    banner = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=BUILD_S, check=True).stdout
+    compiler = machine.cxx()
+    if shutil.which(compiler[0]) is None:
+        raise FileNotFoundError(f"there is no {compiler[0]}")
+    banner = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=BUILD_S, check=True).stdout
     folder = resources.home() / "cache" / "step"
     made = folder / f"{content_hash(SOURCE.read_text(encoding='utf-8'), banner, machine.isa(), *FLAGS)}.so"
     if not made.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as aside:
             built = Path(aside, made.name)
-            subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, timeout=BUILD_S, check=True)
+            subprocess.run([*compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, timeout=BUILD_S, check=True)
             os.replace(built, made)
     return made

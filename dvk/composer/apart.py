@@ -17,13 +17,21 @@ from functools import lru_cache
 
 OWNER = "dvk_original"
 """What generated text calls the module or function that it stands in for."""
-KEPT = {"ModelNew", "replace", "dvk_replace"}
+NEW = "ModelNew"
+KEPT = {NEW, "replace", "dvk_replace"}
 """What others find in a drop-in by name."""
 
 FIELD, WORD = re.compile(r"\{[^{}]*\}"), re.compile(r"(?<![\w.!'\"])[A-Za-z_]\w*")
 """What an f-string replaces, on one line, and the names in that."""
 BINDABLE = re.compile(r"(?<![\w.'\"`])[^\W\d]\w*")
 """Words where a name may be bound: an attribute is none, nor what a quotation begins with."""
+
+
+def with_room(source: str, entry: str) -> str:
+    """A file's text in which a `ModelNew` other than its entry goes by another name, so that the generated one does not take its place."""
+    if entry == NEW or NEW not in _origins_in(source):
+        return source
+    return _renamed(source, ast.parse(source), {NEW})
 
 
 def beside(source: str, entry: str, generated: str) -> str:
@@ -82,18 +90,18 @@ def _origins(tree: ast.Module) -> dict[str, set[str]]:
 
 def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
     """The text with `dvk_` before these names of its own, keywords of calls aside."""
-    lines = text.splitlines(keepends=True)
+    lines = io.StringIO(text).readlines()
     imports = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
     for token, before, after, inside in reversed(list(_names("".join(lines)))):
         keyword_of_call = inside and after == "=" and before in ("(", ",")
         if token.string in names and before != "." and not keyword_of_call and token.start[0] not in imports:
             _put(lines, token, f"dvk_{token.string}")
-    for node in tree.body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
+    for node in reversed(tree.body):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and any((alias.asname or alias.name) in names for alias in node.names):
             for alias in node.names:
                 bound = alias.asname or alias.name
                 alias.asname = f"dvk_{bound}" if bound in names else alias.asname
-            lines[node.lineno - 1] = f"{ast.unparse(node)}\n"
+            lines[node.lineno - 1 : node.end_lineno] = [f"{ast.unparse(node)}\n"]
     return "".join(lines)
 
 

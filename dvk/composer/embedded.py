@@ -59,11 +59,12 @@ def dvk_config(module: torch.nn.Module) -> str:
 
     parts = []
     for path, child in module.named_modules():
-        parts.append(f"{path}:{type(child).__name__ if path else ''}:{child.training}")
+        kind = type(child).__name__.removeprefix("dvk_") if path else ""  # a drop-in calls the user's ModelNew dvk_ModelNew
+        parts.append(f"{path}:{kind}:{child.training}")
         parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
                      if key not in internal and not key.startswith("_dvk_"))
-        for kind in (child._parameters, child._buffers):
-            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in kind.items() if t is not None)
+        for held in (child._parameters, child._buffers):
+            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items() if t is not None)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

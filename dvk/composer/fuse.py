@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.lowering import PrimGraph, walk_refs
+from dvk.composer.lowering import SUMMED, PrimGraph, walk_refs
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
 from dvk.composer.product_groups import is_sound
 
@@ -81,6 +81,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
             if isinstance(operand, View):
                 users[operand.base].append(prim)
     outputs = output_bases(graph)
+    followers = _followers(prims, users)
     owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce", "scan")}
     position = {p: i for i, p in enumerate(prims)}
     changed = True
@@ -93,9 +94,9 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
                 if not isinstance(operand, View) or operand.base not in owner:
                     continue
                 first, second = owner[operand.base], owner[consumer]
-                if first is second or not may_merge(first, second, operand.base) or _cross_grained(first, second):
+                if first is second or _too_large(first, second, operand.base) or not may_merge(first, second, operand.base):
                     continue
-                if len(first.members) + len(second.members) > MAX_MEMBERS or _reaches_around(first, second, owner, users):
+                if _cross_grained(first, second) or _reaches_around(first, second, owner, followers):
                     continue
                 merged = _merge(first, second, users, outputs, position)
                 if merged is not None:
@@ -128,6 +129,22 @@ def _has_effect(prim: Prim) -> bool:
     return writes or (prim.node is not None and (is_random(prim.node) or (name == "batch_norm" and bool(prim.node.args[5]))))
 
 
+def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:
+    """What runs after a primitive: its users, and of calls with an effect all later calls, which themselves come after earlier ones."""
+    found = {p: list(after) for p, after in users.items()}
+    effect: Prim | None = None
+    since: list[Prim] = []
+    for call in (p for p in prims if p.kind == "extern" and p.node is not None):
+        if effect is not None:
+            found[effect].append(call)
+        since.append(call)
+        if _has_effect(call):
+            for earlier in since[:-1]:
+                found[earlier].append(call)
+            effect, since = call, []
+    return found
+
+
 def output_bases(graph: PrimGraph) -> set[Prim]:
     found: set[Prim] = set()
 
@@ -140,6 +157,12 @@ def output_bases(graph: PrimGraph) -> set[Prim]:
 
     walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
     return found
+
+
+def _too_large(first: Group, second: Group, value: Prim) -> bool:
+    """Only what is multiplied joins its sum in a kernel of any size: apart, all of it would go through memory."""
+    summed = value.kind == "pw" and any(value.attrs.get(mark) for mark in SUMMED)
+    return len(first.members) + len(second.members) > MAX_MEMBERS and not summed
 
 
 def _cross_grained(first: Group, second: Group) -> bool:
@@ -176,9 +199,9 @@ def _single(prim: Prim) -> Group:
     return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
 
 
-def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], users: dict[Prim, list[Prim]]) -> bool:
+def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], followers: dict[Prim, list[Prim]]) -> bool:
     """A path first → something else → second exists, so merging would make a cycle."""
-    stack: list[Prim] = [u for p in first.members for u in users[p] if owner.get(u) not in (first, second)]
+    stack: list[Prim] = [u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)]
     seen: set[Prim] = set()
     while stack:
         prim = stack.pop()
@@ -191,7 +214,7 @@ def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], users
         around = group.members if group is not None else [prim]
         for member in around:
             seen.add(member)
-            stack.extend(u for u in users[member] if u not in seen)
+            stack.extend(u for u in followers[member] if u not in seen)
     return False
 
 

@@ -45,8 +45,8 @@ class Court:
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
     Attributes:
-        sharers: courts that are at work at the same time, this one included. Where nobody is timed a referee uses its share of
-            the cores: teams of threads that outnumber them spin in each other's way, for half of what preparing a task took.
+        sharers, gpus: courts at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
+            memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
 
     Raises (all methods):
         MachineError: no sandbox can be started.
@@ -57,7 +57,7 @@ class Court:
         require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool | Literal["times"] = False,
     ):
         self.task, self.config = task, config
-        self.sharers = 1
+        self.sharers, self.gpus = 1, len(machine.gpu_names())
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
         self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
@@ -73,7 +73,7 @@ class Court:
         self._arms: dict[str, Session] = {}
         self._fresh = False
         """The player has not played yet."""
-        self._left_out: set[str] = set()
+        self._left_out: dict[str, str] = {}
         self._alone_ms: float | None = None
         self.broken: str | None = None
         """Why the reference cannot be judged against; every verdict then says so."""
@@ -96,7 +96,7 @@ class Court:
         if task.device != self.task.device or self.broken is not None:
             self.close()
         self.task, self.broken, self._open = task, None, False
-        self._left_out, self._alone_ms = set(), None
+        self._left_out, self._alone_ms = {}, None
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
@@ -138,7 +138,7 @@ class Court:
         if self.sharers == 1 or self.task.device != "cuda" or not crowded(error):
             return False
         self.close()
-        self.broken, self._left_out = None, set()
+        self.broken, self._left_out = None, {}
         return True
 
     def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
@@ -191,7 +191,7 @@ class Court:
                 "backward": self.backward,
                 "brief": self.brief,
                 "threads": max(1, machine.num_cores() // self.sharers),
-                "sharers": -(-self.sharers // max(1, len(machine.gpu_names()))),
+                "sharers": -(-self.sharers // max(1, self.gpus)),
                 "roofline": ceilings.load(self.task.device) is not None,
             }
         )
@@ -224,7 +224,7 @@ class Court:
                 self.broken = f"the reference failed: {answer.value['failed']}"
                 raise RefereeDied(self.broken)
             print(f"baseline {name} is left out: {answer.value['failed']}", file=sys.stderr)
-            self._left_out.add(name)
+            self._left_out[name] = str(answer.value["failed"])
 
     def _end_arms(self) -> None:
         for name in [name for name in self._arms if name != "player"]:
@@ -261,7 +261,7 @@ class Court:
         if "player" not in self._arms:
             self._add_arm("player", deadline)
         if "player" not in self._arms:
-            error = "no process could be started to replay its launches"
+            error = f"no process could be started to replay its launches: {self._left_out['player']}"
             return Measured({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
         self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
         answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, self._arms["player"])

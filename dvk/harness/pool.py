@@ -46,7 +46,8 @@ class Pool:
         """Courts that wait for the next `map`, by what they were made for."""
 
     def __enter__(self) -> Pool:
-        """Within it, processes stay for the next `map`: starting them takes seconds, their GPU contexts most of it."""
+        """Within it, processes stay for the next `map`: starting them takes seconds, their GPU contexts most of it. Each counts on as
+        many beside it as there are workers, whatever one `map` asks for."""
         self._keep = True
         return self
 
@@ -104,7 +105,7 @@ class Pool:
                         court = self._again(kind, task) or open_court(
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
-                    court.sharers = sharers
+                    court.sharers = self.workers if self._keep else len(threads)
                     mine = court
                     flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
                     if profile:
@@ -120,8 +121,7 @@ class Pool:
                 if court is not None:
                     court.close()
 
-        sharers = min(self.workers, max(1, len(desk)))
-        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(sharers)]
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(min(self.workers, max(1, len(desk))))]
         for thread in threads:
             thread.start()
         running = len(threads)

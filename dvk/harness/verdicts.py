@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from dvk.sandbox import Death
 
 CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
 """Findings of the first process, which was checked on everything, where a second one was timed."""
+SHORT = re.compile("out.of.memory|alloc(ation)?_failed", re.IGNORECASE)
+"""In errors of who found no memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
 
 
 @dataclass
@@ -113,8 +116,8 @@ def possible(measured: Measured, timing: Timing | None, device: Device) -> tuple
 
 
 def crowded(error: str | None) -> bool:
-    """Memory was short, which may be the doing of whoever else was there."""
-    return error is not None and "out of memory" in error.lower()
+    """Memory was short, which may be the doing of whoever else was there: in the words of CUDA, PyTorch, cuBLAS or cuDNN."""
+    return error is not None and SHORT.search(error) is not None
 
 
 def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:

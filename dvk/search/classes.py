@@ -89,16 +89,16 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
     """
     captured, default = problem.captured, renderer(problem.backend).default_schedule
     assert captured is not None
-    timed = [(structure(c), c.schedule, v.timing.speedup.value) for c, v in tried if v.timing is not None and v.tier == "search"]
-    speeds = {_key(recipes, schedule): speed for recipes, schedule, speed in timed}
+    timed = [(structure(c), c.schedule, v.timing) for c, v in tried if v.timing is not None and v.tier == "search"]
+    speeds = {(_key(recipes, schedule), timing.regime): timing.speedup.value for recipes, schedule, timing in timed}
     groups = {recipes: alike(fuse(problem.task, captured, recipes).ordered) for recipes in {recipes for recipes, _, _ in timed}}
     logs: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for recipes, schedule, speed in timed:
+    for recipes, schedule, timing in timed:
         for group in groups[recipes]:
-            base = speeds.get(_key(recipes, {**schedule, **{k.name: default(k) for k in group}}))
+            base = speeds.get((_key(recipes, {**schedule, **{k.name: default(k) for k in group}}), timing.regime))
             mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
             if base and len(set(mine)) == 1:
-                logs[class_of(group[0]), mine[0]].append(math.log(speed / base))
+                logs[class_of(group[0]), mine[0]].append(math.log(timing.speedup.value / base))
     return [Observed(kind, json.loads(text), math.exp(sum(found) / len(found))) for (kind, text), found in logs.items()]
 
 

@@ -5,9 +5,10 @@ order, the remaining applicable ones after them; each is kept if it measured fas
 kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves. Kernels
 that do the same on the same sizes, as repeated blocks of a network have them, are tried as one.
 
-On a GPU candidates are compared by the device's time. Whether a call pays that replays its kernels as one CUDA graph is the host's
-matter, so it is timed from end to end (`dvk.harness.court`) and compared with nothing here: it is proposed once the structure is
-chosen, and again with the best schedules where the host was seen to be in the way. Claims decide between the two.
+A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. Where all candidates are timed from end
+to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: beside a slow host they would not show.
+Where the others are timed on the device alone (`dvk.harness.court`, contract `auto`), it is compared with nothing here, and proposed
+again with the best schedules if the host was seen to be in the way. Second times decide between the two.
 
 What earlier searches measured of kernels of the same class (`tunings`) steers it, too: a kernel starts with the schedule that was
 best, others are tried in the order of what they gained, and those that lost are left out.
@@ -141,37 +142,47 @@ def search(problem: Problem) -> Proposals:
         structures = planner.structures()
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     if structures:
-        base = speed(verdicts[0])
-        gains = [(s / base if base else s, plan) for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True) if (s := speed(v))]
-        helpful = [plan.recipes[-1] for gain, plan in sorted(gains, key=lambda g: -g[0]) if gain > BETTER]
-        best, best_speed, chosen = structures[0][0], base, verdicts[0]
+        base, best, chosen = speed(verdicts[0]), structures[0][0], verdicts[0]
+        gains = [(s / base if base else s, plan, v) for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
+                 if (s := speed(v)) and comparable(v, chosen)]
+        helpful = [plan.recipes[-1] for gain, plan, _ in sorted(gains, key=lambda g: -g[0]) if gain > BETTER]
         if helpful:
-            joint = Plan((*structures[0][0].recipes, *helpful))
-            single = max(gains, key=lambda g: g[0])
-            best, best_speed = single[1], single[0] * (base or 1.0)
+            joint = Plan((*best.recipes, *helpful))
+            _, best, chosen = max(gains, key=lambda g: g[0])
             if len(helpful) > 1:
                 (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
-                if (s := speed(verdict)) and s > best_speed:
-                    best, best_speed = joint, s
+                if speed(verdict) > speed(chosen) and comparable(verdict, chosen):
+                    best, chosen = joint, verdict
         replays = planner.replayed(best)
         graphed = (yield [planner.candidate(plan, title) for plan, title in replays]) if replays else []
-        tuned = yield from tune(planner, best, best_speed)
+        for (plan, _), verdict in zip(replays, graphed, strict=True):
+            if beats(verdict, chosen):
+                best, chosen = plan, verdict
+        tuned = yield from tune(planner, best, chosen)
         if tuned is not best and graphed and host_in_the_way(graphed[0], chosen):
             yield [planner.candidate(*planner.replayed(tuned)[0])]
 
 
+def beats(one: Verdict | None, best: Verdict | None) -> bool:
+    """It measured so much faster that it is kept."""
+    return comparable(one, best) and speed(one) > speed(best) * BETTER
+
+
+def comparable(one: Verdict | None, other: Verdict | None) -> bool:
+    """They were not timed in two ways, on the device alone and from end to end."""
+    return len({v.timing.regime for v in (one, other) if v is not None and v.timing is not None}) < 2
+
+
 def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
-    """Eager PyTorch takes longer from end to end than its kernels do; where both were timed from end to end, replaying gains."""
-    times = [v.timing for v in (replayed, chosen) if v is not None and v.timing is not None]
-    if len(times) < 2:
+    """Eager PyTorch takes longer from end to end than its kernels do."""
+    if comparable(replayed, chosen):
         return False
-    if times[0].regime == times[1].regime:
-        return speed(replayed) > speed(chosen) * BETTER
-    return times[0].reference_ms > HOST * times[1].reference_ms
+    end_to_end, device = (v.timing.reference_ms for v in (replayed, chosen))  # type: ignore[union-attr]  # they were timed in two ways
+    return end_to_end > HOST * device
 
 
-def tune(planner: Planner, plan: Plan, best: float) -> Generator[list[Candidate], list[Verdict | None], Plan]:
-    """Coordinate descent over the kernels' schedules; the best plan."""
+def tune(planner: Planner, plan: Plan, best: Verdict | None) -> Generator[list[Candidate], list[Verdict | None], Plan]:
+    """Coordinate descent over the kernels' schedules, from a plan and what was measured of it; the best plan."""
     groups = alike(planner.fused(plan.recipes).ordered)
     for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
         kernel, names = group[0], ", ".join(k.name for k in group)
@@ -181,8 +192,8 @@ def tune(planner: Planner, plan: Plan, best: float) -> Generator[list[Candidate]
         titles = [f"{names}: {differences(current, option)}" for option in options]
         verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
         for option_plan, verdict in zip(plans, verdicts, strict=True):
-            if speed(verdict) > best * BETTER:
-                plan, best = option_plan, speed(verdict)
+            if beats(verdict, best):
+                plan, best = option_plan, verdict
     return plan
 
 

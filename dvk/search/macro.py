@@ -21,7 +21,7 @@ from dvk.agents.reading import Malformed
 from dvk.composer import Plan
 from dvk.records import Candidate, Status, Verdict, show_ratio
 from dvk.search import Problem, Proposals
-from dvk.search.composer import BETTER, Planner, speed
+from dvk.search.composer import Planner, beats, comparable, speed
 from dvk.search.generations import Patience
 from dvk.search.moves import Attempt, Position, Proposed
 from dvk.search.writer import Writer, said
@@ -129,7 +129,7 @@ class Line:
         if len(judged) < len(attempts) or any(verdict.status is Status.BROKEN_TASK for verdict in judged):
             return None
         fastest = max(range(len(judged)), key=lambda number: speed(judged[number]))
-        better = speed(judged[fastest]) > speed(self.best) * BETTER
+        better = beats(judged[fastest], self.best)
         self.told.append(f"{move}: {self._found(attempts, judged, fastest)}; {'kept' if better else 'undone'}")
         if better:
             self.earlier.append((self.position, self.verdict))
@@ -144,4 +144,6 @@ class Line:
             return "right, and not timed" if verdict.status is Status.OK else short(verdict)
         which = f" ({changed}{f', the best of {len(judged)}' if len(judged) > 1 else ''})" if changed else ""
         ratio = f", {show_ratio(speed(verdict) / speed(self.best))} of the best before" if speed(self.best) else ""
+        if not comparable(verdict, self.best):
+            ratio = ", timed in another way than the best and not comparable"
         return f"{verdict.timing.speedup}{ratio}{which}"

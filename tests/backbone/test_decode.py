@@ -103,7 +103,12 @@ def test_without_a_compiler_steps_go_by_operators(
     assert [plain.complete([prompt], how)[0].text for prompt in asked] == answers
     assert compiled.engine is not None and compiled.engine.decoder.native is not None
     assert plain.engine is not None and plain.engine.decoder.native is None
-    assert "there is no g++" in caplog.text
+    assert "there is no no-such-compiler" in caplog.text
+    native._library.cache_clear()
+    monkeypatch.setenv("CXX", "env g++")
+    again = nano.open_nano(str(nano_folder), Config(), device="cpu")
+    assert again.complete([asked[0]], how)[0].text == answers[0]
+    assert again.engine is not None and again.engine.decoder.native is not None, "a command of two words is a compiler, too"
 
 
 def test_weights_that_have_changed_are_decoded_with(nano_folder: Path) -> None:

@@ -536,6 +536,41 @@ def test_the_users_names_may_be_those_that_a_drop_in_uses(form: str) -> None:
           *[x] * 6)
 
 
+INSIDE = """
+from collections import (
+    OrderedDict,  # on several lines
+)
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, width):
+        super(ModelNew, self).__init__()
+        self.inner = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return torch.relu(self.inner(x)) * 2
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.Sequential(OrderedDict(one=ModelNew(8), other=ModelNew(8)))
+
+    def forward(self, x):
+        return torch.softmax(self.parts(x), -1)
+"""
+
+
+@torch.no_grad()
+def test_a_module_may_consist_of_others_called_model_new() -> None:
+    x = torch.randn(4, 8)
+    case = Counting(INSIDE, x, entry="Net")
+    ran, got = case.fused(x)
+    assert ran and differences(got, case.reference(x)) == []
+    assert {type(part).__name__ for part in case.new.parts} == {"dvk_ModelNew"}
+
+
 def test_a_triton_drop_in_leaves_names_of_the_users_alone() -> None:
     source = "import torch\n\nk0, tl, run_k0 = 2.0, 3.0, 4.0\n\n\ndef f(x):\n    return (x * k0 * tl * run_k0).softmax(1)\n"
     captured = trace_module(Function(run_source(source).f), [torch.randn(4, 8)], ["x"])

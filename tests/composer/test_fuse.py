@@ -234,3 +234,39 @@ def test_a_loop_written_out_is_not_one_endless_kernel() -> None:
     sizes = [len(kernel.instrs) for kernel in program.kernels]
     assert 2 <= len(sizes) <= 4 and max(sizes) <= 2 * MAX_MEMBERS, "loads come on top"
     assert differences(program.run(), program.eager()) == []
+
+
+def test_a_product_at_the_end_of_an_endless_loop_stays_whole() -> None:
+    """Apart from their sums all products of the program would be left to PyTorch."""
+
+    def chain(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        other = x @ x.T
+        for _ in range(MAX_MEMBERS - 1):
+            x = torch.tanh(x)
+        return x @ y, other
+
+    families = {k.family for k in fused(chain, r(6, 5), r(5, 1), recipes=("fuse_pointwise", "own_matmul")).ordered}
+    assert families == {"product"}
+
+
+def test_calls_with_an_effect_keep_their_order_whatever_fuses_around_them() -> None:
+    """`g` and what comes of it and the second draw are no one kernel: the first draw reads `g`."""
+
+    def draws(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        g = torch.tanh(x)
+        return torch.bernoulli(torch.sigmoid(g)), (g + torch.rand_like(x)) * 2
+
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x[0])
+        x[0].add_(y)
+        y = y + torch.tanh(x[1])
+        x[1].add_(y)
+        return y + x.sum()
+
+    for program in compiled([Program(draws, r(3, 8)), Program(writes, r(3, 8))]):
+        x = program.args[0].clone()
+        torch.manual_seed(0)
+        got = program.run()
+        program.args = (x,)
+        torch.manual_seed(0)
+        assert differences(got, program.eager()) == []

@@ -30,6 +30,8 @@ def test_missing_compiler_and_gpu_are_refused_with_a_hint(monkeypatch):
     with pytest.raises(MachineError) as caught:
         backends.require("cpp")
     assert "no-such-compiler" in caught.value.message and "g++" in caught.value.hint
+    monkeypatch.setenv("CXX", "env g++")
+    assert backends.get("cpp").available() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     from dvk import machine
 

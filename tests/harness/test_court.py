@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dvk.harness import Pool, recording, slowdown
 from dvk.harness.court import Court
+from dvk.harness.ray.seat import Kind, Seat
+from dvk.harness.room import PER_GPU
 from dvk.harness.trial import RefereeDied
-from dvk.harness.verdicts import Measured
-from dvk.records import Status, Verdict
+from dvk.harness.verdicts import Measured, crowded
+from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -142,13 +145,41 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
 
 @pytest.mark.parametrize(("sharers", "judged"), [(2, 2), (1, 1)])
 def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int, judged: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    crowded = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
-    answers = [crowded, Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
+    taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
+    answers = [taken, Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
     monkeypatch.setattr(Court, "_judge", lambda *_: answers.pop(0))
     with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers = sharers
         verdict = court.judge(candidate("good/torch_affine"))
     assert len(answers) == 2 - judged and verdict is not None and (verdict.status is Status.MISMATCH) is (judged == 2)
+
+
+def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(court, "_add_arm", lambda name, _: court._left_out.update({name: "OutOfMemoryError: CUDA out of memory."}))
+    assert crowded(played(court).findings["error"])
+
+
+def test_courts_of_a_pool_that_keeps_them_share_with_all_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """dvk serve maps one candidate at a time, in as many threads."""
+    made: list[Any] = []
+
+    def open_court(task: Task, *_: Any, **__: Any) -> Any:
+        passing = Verdict(status=Status.OK, tier="smoke", stage="done")
+        made.append(SimpleNamespace(task=task, broken=None, judge=lambda *_: passing, close=lambda: None))
+        return made[-1]
+
+    monkeypatch.setattr("dvk.harness.pool.open_court", open_court)
+    with Pool(4, QUICK) as pool:
+        list(pool.map([(task("affine"), candidate("good/torch_affine"))]))
+    list(Pool(4, QUICK).map([(task("affine"), candidate("good/torch_affine"))]))
+    assert [court.sharers for court in made] == [4, 1]
+
+
+def test_a_seat_that_sees_one_gpu_of_many_shares_with_those_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Court, "judge", lambda court, *_: (court.sharers, court.gpus))
+    on_gpu = task("affine").model_copy(update={"device": "cuda"})
+    given = Kind(QUICK), on_gpu, candidate("good/torch_affine"), "smoke", ()
+    assert [Seat().judge(*given, seats, None) for seats in (3, 8 * PER_GPU)] == [(3, 1), (8 * PER_GPU, 8)]  # type: ignore[comparison-overlap]
 
 
 def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ def test_by_default_it_is_in_the_users_folder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     "passing",
     [failed("broken_task"), failed("timeout"), failed("launch_error", "out of memory: it used more than 16 GiB"),
+     failed("launch_error", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
      verdict(tier="claim"), verdict(cached=True)],
 )  # fmt: skip
 def test_what_another_day_may_not_repeat_is_not_kept(tmp_path: Path, passing: Verdict) -> None:

@@ -186,3 +186,38 @@ def test_a_graph_is_proposed_again_with_the_best_schedule_where_the_host_is_in_t
     graphs = [c for c in seen if "cuda_graph" in c.recipes]
     assert len(graphs) == 1 + again and (graphs[-1] is seen[-1]) is again and graphs[0].schedule
     assert not again or graphs[1].schedule != graphs[0].schedule
+
+
+def replaying(score, tmp_path: Path, regime=lambda c: "end_to_end") -> list[Candidate]:
+    """What the search proposes for a softmax on a GPU."""
+    given = written("torch.softmax(torch.tanh(x), -1) * 2", tmp_path)
+    given = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
+    proposals = search(given)
+    batch, seen = next(proposals), []
+    with suppress(StopIteration):
+        while True:
+            seen += batch
+            batch = proposals.send([timed(score(c), regime(c), 0.3 if regime(c) == "end_to_end" else 0.1) for c in batch])
+    return seen
+
+
+def test_schedules_are_tried_in_the_graph_where_only_there_they_show(tmp_path):
+    """As in dvk optimize, where all is timed from end to end: without the graph every schedule takes what the host takes."""
+    usual = next(c for c in replaying(lambda c: 1.0, tmp_path)).schedule
+
+    def score(candidate: Candidate) -> float:
+        return 1.0 if "cuda_graph" not in candidate.recipes else 1.5 if candidate.schedule == usual else 2.0
+
+    found = replaying(score, tmp_path)
+    assert any("cuda_graph" in c.recipes and c.schedule not in ({}, usual) for c in found)
+
+
+def test_what_was_timed_in_another_way_is_not_taken_for_better(tmp_path):
+    """A schedule whose launches no plan can stand for is timed from end to end; else its graph would be tried."""
+    first = replaying(lambda c: 1.0, tmp_path)[0].schedule
+
+    def regime(candidate: Candidate) -> str:
+        return "device" if candidate.schedule == first and "cuda_graph" not in candidate.recipes else "end_to_end"
+
+    found = replaying(lambda c: 1.0 if c.schedule == first else 3.0, tmp_path, regime)
+    assert {regime(c) for c in found} == {"device", "end_to_end"} and len([c for c in found if "cuda_graph" in c.recipes]) == 1

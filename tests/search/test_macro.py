@@ -204,6 +204,18 @@ def test_a_move_that_pays_is_kept_and_the_next_starts_there() -> None:
     assert "own_matmul" in asked(questions(model)[2]).partition("### graph")[2].partition("\n- ")[0]
 
 
+def test_a_time_on_the_device_is_not_held_against_one_from_end_to_end() -> None:
+    def judge(candidate: Candidate) -> Verdict:
+        found = ok(1.0 + ("own_matmul" in candidate.recipes))
+        assert found.timing is not None
+        return found if "own_matmul" in candidate.recipes else found.model_copy(
+            update={"timing": found.timing.model_copy(update={"regime": "device"})})
+
+    model = says(named(("with own_matmul", "graph")))
+    list(play("macro", problem(model), judge))
+    assert told(questions(model)[1])[0].endswith("2.00× [1.96, 2.04], timed in another way than the best and not comparable; undone")
+
+
 def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_told() -> None:
     speeds = iter([1.0, 1.1, 1.3])
     model = says(named(("row split", "k0")))

@@ -11,7 +11,7 @@ from dvk import tasks
 from dvk.composer import fuse
 from dvk.composer.capture import trace
 from dvk.config import Config
-from dvk.records import Candidate
+from dvk.records import Candidate, Verdict
 from dvk.search import Problem
 from dvk.search.classes import class_of, observed
 from dvk.search.composer import FEW, Planner
@@ -66,6 +66,17 @@ def test_the_next_search_starts_with_what_was_best(module: Problem, tmp_path: Pa
     assert best.schedule == LIKED and best.gain == pytest.approx(1.2) and best.num_tasks == 1
     second = play(replace(module, tunings=known), score)
     assert all(schedule == LIKED for schedule in second[0].schedule.values())
+
+
+def test_times_taken_in_two_ways_say_nothing_of_a_schedule(module: Problem) -> None:
+    def judged(candidate: Candidate) -> Verdict:
+        found = verdict(score(candidate))
+        assert found.timing is not None
+        regime = "end_to_end" if LIKED in candidate.schedule.values() else "device"
+        return found.model_copy(update={"timing": found.timing.model_copy(update={"regime": regime})})
+
+    found = observed(module, [(c, judged(c)) for c in play(module, score)])
+    assert found and all(one.schedule != LIKED for one in found)
 
 
 def test_a_class_that_is_known_well_takes_few_trials(module: Problem, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
+from dvk import machine
 from dvk.harness.backends.cpp_sanitize import sanitizer_env
 
 __all__ = ["Cpp", "sanitizer_env"]
@@ -16,7 +16,7 @@ class Cpp:
     install = "install g++ (apt-get install g++), or set CXX to a C++ compiler"
 
     def available(self) -> str | None:
-        compiler = os.environ.get("CXX") or "g++"
+        compiler = machine.cxx()[0]
         return None if shutil.which(compiler) else f"the C++ compiler `{compiler}` was not found: {self.install}"
 
     def env(self, device: str) -> dict[str, str]:

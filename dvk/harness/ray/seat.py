@@ -19,6 +19,7 @@ from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.court import Contract, Court
 from dvk.harness.remembered import PROTOCOL
+from dvk.harness.room import of_each
 from dvk.records import Candidate, Task, Tier, Verdict
 
 
@@ -59,7 +60,8 @@ class Seat:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         try:
             court = self._court_for(kind, task)
-            court.sharers = sharers
+            # It sees one GPU of the node's.
+            court.sharers, court.gpus = sharers, -(-sharers // of_each(kind.config, task.device))
             return court.judge(candidate, tier, baselines, deadline)
         except DvkError as error:
             return error

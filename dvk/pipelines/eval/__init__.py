@@ -53,7 +53,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
     suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
     name = f"{suite}-{request.policy.replace('/', '_').replace(':', '-')}"
     with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
-        if run.finished:
+        if run.answered(request, config):
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
         problems, config = suites.settled(problems, run), writers.settled(request.model, config)
         with Progress(len(problems)) as progress, Meter(run) as meter:
@@ -117,8 +117,10 @@ def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Reques
         return {}
     episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]
     again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+    chosen = {(row["task"], row["sample"]): row["candidate"] for row in run.read(AGAIN) if "candidate" in row}
     failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
-    return {"kernelbench": [str(path) for path in kernelbench.write(request.kernelbench, results(problems, episodes, failed, again))]}
+    written = kernelbench.write(request.kernelbench, results(problems, episodes, failed, again, chosen))
+    return {"kernelbench": [str(path) for path in written]}
 
 
 def told(result: Episode | Unplayed) -> str:

@@ -31,13 +31,15 @@ def numbers(problems: Sequence[Problem]) -> dict[str, tuple[int, int]]:
 
 
 def results(
-    problems: Sequence[Problem], episodes: Sequence[Episode], failed: Mapping[str, str], again: Mapping[tuple[str, int], Verdict]
+    problems: Sequence[Problem], episodes: Sequence[Episode], failed: Mapping[str, str], again: Mapping[tuple[str, int], Verdict],
+    chosen: Mapping[tuple[str, int], str] | None = None,
 ) -> list[Result]:
     """Every sample's winner under its numbers, and a failure for every problem that was not played.
 
     Args:
         failed: tasks that could not be loaded → why.
         again: second verdicts by (task, sample).
+        chosen: the candidates that they are of, likewise; those left out are of the fastest.
     """
     places, files = numbers(problems), {p.name: p.name.rpartition("/")[2] + ".py" for p in problems}
     found = [Result(*places[name], 0, files[name], error=why) for name, why in failed.items() if name in places]
@@ -47,7 +49,8 @@ def results(
             continue
         for sample, turns in enumerate(tries(episode) or [[]]):
             right = (t for t in turns if t.verdict is not None and t.verdict.status is Status.OK)
-            best = winner(turns) or next(right, None) or next((t for t in reversed(turns) if t.verdict is not None), None)
+            best = winner(turns, (chosen or {}).get((name, sample)))
+            best = best or next(right, None) or next((t for t in reversed(turns) if t.verdict is not None), None)
             verdict = again.get((name, sample)) or (best.verdict if best is not None else None)
             source = best.candidate.source if best is not None and best.candidate is not None else None
             said = next((t.malformed for t in reversed(turns) if t.malformed), None)

@@ -1,7 +1,8 @@
 """What came of a task, a row a sample: tables, pages and comparisons are made of these rows and of nothing else.
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
-samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
+samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts. Where
+turns were timed in two ways the best of each is timed again, both from end to end, and the faster is the winner.
 """
 
 from __future__ import annotations
@@ -109,10 +110,21 @@ def tries(episode: Episode) -> list[list[Turn]]:
     return [list(trace.turns) for trace in episode.traces if trace.role == "policy"]
 
 
-def winner(turns: Sequence[Turn]) -> Turn | None:
-    """The fastest right turn; None when none was timed."""
-    timed = [t for t in turns if t.verdict is not None and t.verdict.timing is not None]
-    return max(timed, key=lambda t: t.verdict.timing.speedup.value, default=None)  # type: ignore[union-attr]  # timed
+def winners(turns: Sequence[Turn]) -> list[Turn]:
+    """The fastest right turn, and the fastest of those timed in the other way: on the device alone, or from end to end. Their times
+    cannot be compared."""
+    found: dict[str, tuple[float, Turn]] = {}
+    for turn in turns:
+        timing = turn.verdict.timing if turn.verdict is not None else None
+        if timing is not None and timing.speedup.value > found.get(timing.regime, (-1.0, turn))[0]:
+            found[timing.regime] = timing.speedup.value, turn
+    return [turn for _, turn in sorted(found.values(), key=lambda one: -one[0])]
+
+
+def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
+    """The one of `winners` that counts: the candidate of a second time, where there is one, else the fastest; None when none was timed."""
+    found = winners(turns)
+    return next((t for t in found if t.candidate is not None and t.candidate.id == again), found[0] if found else None)
 
 
 def rows_for(

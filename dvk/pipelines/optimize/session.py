@@ -204,33 +204,22 @@ class Session:
 
     @property
     def promising(self) -> list[Turn]:
-        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first, and the fastest of each
-        way of timing, since what was timed on the device alone cannot be compared with what was from end to end."""
+        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first."""
         timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and told.speedup(t) > 1]
-        ranked = sorted(timed, key=lambda t: -told.speedup(t))
-        firsts = {regime(turn): turn for turn in reversed(ranked)}
-        return [turn for place, turn in enumerate(ranked) if place < NUM_CONFIRMED or turn is firsts[regime(turn)]]
+        return sorted(timed, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
 
     def confirm(self, live: Live) -> Turn | None:
-        """The winner, judged again in a fresh process at the claim tier: the first that holds, the faster of those that the search
-        timed in two ways; None when nothing holds."""
+        """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
         ranked = self.promising
-        held: dict[str, Turn] = {}
         for turn in ranked:
             assert turn.candidate is not None and turn.verdict is not None
-            if regime(turn) in held:
-                continue
             try:
                 claim = self.claim(turn.candidate, live)
             except KeyboardInterrupt:
-                if held:
-                    break
                 self.interrupted, self.reason = True, "stopped before the best was confirmed: the search's own figure is given"
                 return turn if turn.verdict.faster else None
             if claim.verdict is not None and claim.verdict.faster:
-                held[regime(turn)] = claim
-        if held:
-            return max(held.values(), key=told.speedup)
+                return claim
         return self.refuted if ranked else None
 
     def claim(self, candidate: Candidate, live: Live) -> Turn:
@@ -266,9 +255,3 @@ class Session:
         """It was timed against all that is asked for."""
         timing = claim.verdict.timing if claim.verdict is not None else None
         return timing is None or set(self.baselines) <= set(timing.baselines)
-
-
-def regime(turn: Turn) -> str:
-    """What a timed turn's clock saw: the device alone, or the call from end to end."""
-    assert turn.verdict is not None and turn.verdict.timing is not None, "it was not timed"
-    return turn.verdict.timing.regime

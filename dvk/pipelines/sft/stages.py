@@ -57,7 +57,7 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
     opening = {"command": "sft", "name": "sft", "argv": request.argv, "config": config}
     with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         told: dict[str, Any] = {"run": str(run.path)}
-        if run.finished:
+        if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
         if team.size > 1 and request.stages != ("fit",):
             raise UsageError("several processes can only fit", "run the other stages alone first, then `torchrun -m dvk sft fit`")

@@ -74,7 +74,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     name = request.start.replace("/", "_").replace(":", "-")
     opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
     with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
-        if run.finished:
+        if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
         config = writers.settled(request.start, config, team.size)
         state = State.restore(run, request.start, request.library, request.steps, config, team)
