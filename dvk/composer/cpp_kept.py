@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dvk.composer.kernel import Instr, Ref
+from dvk.composer.kernel import READS, Instr, Ref
 
 if TYPE_CHECKING:
     from dvk.composer.cpp_write import Writer
@@ -39,6 +39,9 @@ def plan_kept(writer: Writer) -> set[int]:
 
 
 def _is_costly(writer: Writer, instr: Instr, kept: set[int]) -> bool:
+    if instr.op in READS:
+        places = [writer.k.instrs[a.id] for a in instr.args if isinstance(a, Ref)]
+        return any(not writer.k.is_row_value(place) for place in places) or (writer.costly_halves and writer.k.inputs[instr.buffer].dtype == "float16")
     if instr.op in COSTLY or (instr.call is not None and instr.call.inside & COSTLY):
         return True
     return any(_is_costly(writer, writer.k.instrs[a.id], kept) for a in instr.args

@@ -16,7 +16,7 @@ from dvk.composer.sizes import Constant, Ratio, Size
 if TYPE_CHECKING:
     from dvk.composer.cpp_write import Writer
 
-STORAGE = {"float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "unsigned short", "int64": "long",
+STORAGE = {"float32": "float", "float64": "double", "float16": "unsigned short", "bfloat16": "unsigned short", "int64": "long",
            "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
 REGISTER = {**STORAGE, "bool": "bool"}
 
@@ -61,6 +61,26 @@ static inline bool dvk_in(long at, long size) { return (unsigned long)at < (unsi
 static inline long dvk_at(long at, long size) { return dvk_in(at, size) ? at : 0; }
 template <class T> static inline T dvk_pick(bool in, T value, T other) { return in ? value : other; }
 """
+HALF = """\
+// Both ways by integers: GCC makes no vectors of conversions from and to _Float16. Rounds to nearest even, NaN stays NaN.
+static inline float h2f(unsigned short h) {
+  unsigned u = (h & 0x7fffu) << 13, low; const unsigned exponent = u & 0x0f800000u; float f;
+  u += 0x38000000u + (exponent == 0x0f800000u ? 0x38000000u : 0u);
+  low = u + 0x00800000u; __builtin_memcpy(&f, &low, 4);
+  f -= 6.103515625e-05f; __builtin_memcpy(&low, &f, 4);
+  u = (exponent == 0 ? low : u) | (unsigned)(h & 0x8000u) << 16;
+  __builtin_memcpy(&f, &u, 4); return f;
+}
+static inline unsigned short f2h(float x) {
+  unsigned u, low; __builtin_memcpy(&u, &x, 4);
+  const unsigned sign = u & 0x80000000u; u ^= sign;
+  float f; __builtin_memcpy(&f, &u, 4);
+  f += 0.5f; __builtin_memcpy(&low, &f, 4);
+  const unsigned usual = (u - 0x37fff001u + ((u >> 13) & 1u)) >> 13, large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const unsigned r = u < 0x38800000u ? low - 0x3f000000u : usual;
+  return (unsigned short)((u >= 0x47800000u ? large : r) | sign >> 16);
+}
+"""
 BF16 = """\
 static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
 static inline unsigned short f2bf(float f) {
@@ -83,7 +103,8 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
     types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
     placed = any(i.op == "gather" for k in kernels for i in k.instrs)
-    return PRELUDE + (ORDER if ordered else "") + (GATHER if placed else "") + (BF16 if "bfloat16" in types else "")
+    parts = ((ORDER, ordered), (GATHER, placed), (BF16, "bfloat16" in types), (HALF, "float16" in types))
+    return PRELUDE + "".join(text for text, wanted in parts if wanted)
 
 
 def literal(value: bool | int | float, want: str) -> str:
@@ -102,9 +123,15 @@ def literal(value: bool | int | float, want: str) -> str:
     return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
 
 
-def loaded(cell: str, dtype: str) -> str:
+def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
     """An element in memory as a register value."""
-    return {"bfloat16": f"bf2f({cell})", "float16": f"(float){cell}", "bool": f"({cell} != 0)"}.get(dtype, cell)
+    return {"bfloat16": f"bf2f({cell})", "float16": half[0].format(cell), "bool": f"({cell} != 0)"}.get(dtype, cell)
+
+
+def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
+    """A register value as memory holds it."""
+    kinds = {"bfloat16": f"f2bf({value})", "float16": half[1].format(value), "bool": f"(unsigned char)({value} ? 1 : 0)"}
+    return kinds.get(dtype, f"({STORAGE[dtype]}){value}")
 
 
 def gathered(writer: Writer, instr: Instr) -> str:
@@ -115,13 +142,13 @@ def gathered(writer: Writer, instr: Instr) -> str:
     places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
     steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
     there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
-    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype)
+    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
     if not there:
         return value
     return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(nowhere(instr.type), instr.type)})"
 
 
-def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
+def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
     """One scalar operation on operands already of the compute type."""
     op, single = instr.op, instr.compute == "float32"
     suffix = "f" if single else ""
@@ -168,7 +195,7 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str]) -> str:
     if op == "as":
         return a[0]
     if op == "cast_float16":
-        return f"((float)(_Float16){a[0]})"
+        return f"({half[0].format(half[1].format(a[0]))})"
     if op == "cast_bfloat16":
         return f"bf2f(f2bf({a[0]}))"
     assert op.startswith("cast_"), op

@@ -17,7 +17,7 @@ from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_lanes import ahead, flat_kernel, row_segments, segments
 from dvk.composer.cpp_product import Product
 from dvk.composer.cpp_rows import accumulate, clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
-from dvk.composer.cpp_scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression
+from dvk.composer.cpp_scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression, stored
 from dvk.composer.cpp_scan import scan_kernel
 from dvk.composer.cpp_window import inside, window_pass
 from dvk.composer.kernel import Argument, Bound, Instr, Kernel, Ref
@@ -36,6 +36,10 @@ class Writer:
 
     buffer = "s"
     """Letter of the buffers that hold values between passes."""
+    half = ("h2f({})", "f2h({})")
+    """How an element of float16 is read and written."""
+    costly_halves = True
+    """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
     def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
         self.k, self.schedule, self.inplace = kernel, schedule, inplace
@@ -355,7 +359,7 @@ class Writer:
     def _expression(self, instr: Instr) -> str:
         if instr.op == "load":
             cell = f"a{instr.buffer}[{self.offset(instr.offset)}]"
-            return self._within(instr, loaded(cell, self.k.inputs[instr.buffer].dtype))
+            return self._within(instr, loaded(cell, self.k.inputs[instr.buffer].dtype, self.half))
         if instr.op == "gather":
             return gathered(self, instr)
         if instr.op == "bounded":
@@ -363,7 +367,7 @@ class Writer:
         if instr.op == "iota":
             return self.offset(instr.offset)
         a = [self.arg(x, instr.compute) for x in instr.args]
-        return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]])
+        return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]], self.half)
 
     def _within(self, instr: Instr, text: str) -> str:
         """A value where its bounds hold, its fill elsewhere."""
@@ -375,9 +379,7 @@ class Writer:
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]
         value = self.arg(Ref(instr.id), instr.type)
-        converted = {"bfloat16": f"f2bf({value})", "bool": f"(unsigned char)({value} ? 1 : 0)"}.get(
-            buffer.dtype, f"({STORAGE[buffer.dtype]}){value}")
-        self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {converted};")
+        self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};")
 
 
 def _ref(arg: Argument) -> int:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.lowering import SUMMED, PrimGraph, walk_refs
+from dvk.composer.lowering import PrimGraph, walk_refs
+from dvk.composer.pieces import SUMMED
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
 from dvk.composer.product_groups import is_sound
 

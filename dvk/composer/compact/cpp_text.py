@@ -21,6 +21,8 @@ class CppWriter(cpp_write.Writer):
     """The text of one kernel under a schedule."""
 
     buffer = "b"
+    half = ("(float){}", "(_Float16){}")
+    costly_halves = False
 
     def signature(self) -> None:
         self.open(f"{self.k.name}:")

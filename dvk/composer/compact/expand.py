@@ -300,7 +300,8 @@ class _Expansion:
             if self.types.get(name) not in STORAGE:
                 raise Unreadable(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
             const = "" if name in kernel.written else "const "
-            params.append(f"{const}{STORAGE[self.types[name]]}* __restrict {name}")
+            kind = "_Float16" if self.types[name] == "float16" else STORAGE[self.types[name]]
+            params.append(f"{const}{kind}* __restrict {name}")
         wide = "VECTOR256 " if kernel.head else ""
         return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
 
