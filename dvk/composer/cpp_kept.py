@@ -41,7 +41,8 @@ def plan_kept(writer: Writer) -> set[int]:
 def _is_costly(writer: Writer, instr: Instr, kept: set[int]) -> bool:
     if instr.op in READS:
         places = [writer.k.instrs[a.id] for a in instr.args if isinstance(a, Ref)]
-        return any(not writer.k.is_row_value(place) for place in places) or (writer.costly_halves and writer.k.inputs[instr.buffer].dtype == "float16")
+        half = writer.costly_halves and writer.k.inputs[instr.buffer].dtype == "float16"
+        return half or any(not writer.k.is_row_value(place) for place in places)
     if instr.op in COSTLY or (instr.call is not None and instr.call.inside & COSTLY):
         return True
     return any(_is_costly(writer, writer.k.instrs[a.id], kept) for a in instr.args
