@@ -296,7 +296,8 @@ class _Leaf:
 
 
 def _plain(tree: Any) -> Any:
-    """The output pytree as JSON-able data: {'tuple'|'list': parts}, {'dict': pairs}, {'ref': name} or {'value': literal}."""
+    """The output pytree as JSON-able data: {'tuple'|'list': parts}, {'dict': pairs}, {'named': type of
+    torch.return_types and parts}, {'ref': name} or {'value': literal}."""
     if isinstance(tree, _Leaf):
         return tree.encoded if isinstance(tree.encoded, dict) and "ref" in tree.encoded else {"value": tree.encoded}
     if isinstance(tree, dict):
@@ -304,6 +305,8 @@ def _plain(tree: Any) -> Any:
             raise CannotCompose(f"the output is a {type(tree).__name__} or has keys that are not strings")
         return {"dict": [[k, _plain(v)] for k, v in tree.items()]}
     if isinstance(tree, tuple):
+        if type(tree).__module__ == "torch.return_types":
+            return {"named": [type(tree).__name__, [_plain(v) for v in tree]]}
         if type(tree) is not tuple:
             raise CannotCompose(f"the output is a {type(tree).__name__}")
         return {"tuple": [_plain(v) for v in tree]}

@@ -199,6 +199,9 @@ class HostWriter:
         if "tuple" in tree:
             parts = [self._tree(v) for v in tree["tuple"]]
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if "named" in tree:
+            name, parts = tree["named"]
+            return f"torch.return_types.{name}(({', '.join(map(self._tree, parts))}))"
         if "list" in tree:
             return f"[{', '.join(self._tree(v) for v in tree['list'])}]"
         if "dict" in tree:

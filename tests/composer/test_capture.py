@@ -254,6 +254,7 @@ OUTPUTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "a dict like ours": lambda x: {"ref": x + 1},
     "numbers": lambda x: (x.sum(), 3, 2.5, True, "text"),
     "same twice": lambda x: (lambda y: (y, y))(x + 1),
+    "named by torch": lambda x: {"max": (x + 1).max(0), "top": [(x * 2).topk(2)]},
     "empty tuple inside": lambda x: (x + 1, ()),
     "an input": lambda x: x,
     "a constant": lambda x: (x, torch.tensor([1.0, 2.0])),

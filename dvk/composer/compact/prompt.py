@@ -93,6 +93,8 @@ def _tree(tree: Any, show: Callable[[Any], str] = repr) -> str:
     if "tuple" in tree or "list" in tree:
         left, right = "()" if "tuple" in tree else "[]"
         return left + ",".join(_tree(v) for v in tree.get("tuple", tree.get("list"))) + right
+    if "named" in tree:
+        return _tree({"tuple": tree["named"][1]}, show)
     if "dict" in tree:
         return "{" + ",".join(f"{k!r}:{_tree(v)}" for k, v in tree["dict"]) + "}"
     return show(tree["value"])
