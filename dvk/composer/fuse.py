@@ -341,6 +341,8 @@ def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim])
                     continue  # the host applies the views of what is read at computed places
                 if read is None or (operand.base in group.index and read != group.index[operand.base]):
                     return False
+        if prim.op == "bounded" and View(prim, prim.attrs["steps"]).back(group.index[prim]) is None:
+            return False
         if prim.kind == "reduce" and frozenset().union(*(i.vars for i in group.inner[prim])) & group.reduced != group.reduced:
             return False
         if prim.kind == "reduce" and any(part.vars & group.reduced for part in group.index[prim]):

@@ -214,11 +214,10 @@ class _Builder:
 
     def _bounded(self, prim: Prim) -> None:
         """A value inside the bounds of a padded view, its `fill` outside."""
-        first, *later = prim.attrs["steps"]
-        index = self.group.index[prim]
-        for step in reversed(later):
-            index = step.back(index)
-        bounds = outside(first.back(index), first.before)
+        steps = prim.attrs["steps"]
+        index = View(prim, steps).back(self.group.index[prim])
+        assert index is not None
+        bounds = outside(index, steps[0].before)
         fill, kind = prim.attrs["fill"], register_type(prim.dtype)
         value = self._operand(prim, 0, bounds, fill)
         source = self.instrs[value.id] if isinstance(value, Ref) else None

@@ -22,7 +22,7 @@ from dvk.records import Node
 def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, amounts, mode = padded(args, None, None, "constant")[:3]
     mode = {"refl": "reflect", "repl": "replicate"}.get(node.op.split(".")[1][:4], kwargs.get("mode", mode))
-    if mode not in ("reflect", "replicate", "circular") or not all(type(n) is int and n >= 0 for n in amounts):
+    if mode not in ("reflect", "replicate", "circular") or not any(amounts) or not all(type(n) is int and n >= 0 for n in amounts):
         return None
     shape, rank = tuple(node.shape or ()), len(x.shape)
     at: list[int | View] = list(range(rank))

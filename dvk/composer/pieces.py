@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dvk.composer.prims import Operand, View
+from dvk.composer.affine import Affine, Var
+from dvk.composer.prims import Operand, Prim, View
 
 if TYPE_CHECKING:
     from dvk.composer.lowering import Lowering
@@ -13,6 +14,8 @@ PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
 SUMMED = {"product", "contracted"}
 """Attributes of a sum of products that stays in their kernel."""
+MAX_AGAIN = 64
+"""Operations computed again for a piece: of joined parts of joined parts, pieces would be twice as many at each level."""
 MARKS = {"own", "tf32", "window", "phased", *SUMMED}
 """Attributes that a part of such a sum has like the whole."""
 
@@ -30,6 +33,12 @@ def pushed(low: Lowering, view: View) -> View:
         return _counted(low, view)
     if view.base.kind != "pw" or view.base.op == "gather" or not any(s.method in PIECES for s in view.steps):
         return view
+    attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
+    if view.base.op == "bounded":
+        attrs["steps"] = (*attrs["steps"], *view.steps)
+    if not _is_cheap(low, view):
+        low.kept_whole.add(view.base)
+        return view
     if view not in low.pieces:
         operands: list[Operand] = []
         for operand in view.base.operands:
@@ -39,12 +48,23 @@ def pushed(low: Lowering, view: View) -> View:
                     piece = piece.then(step.method, step.args, step.after)
                 operand = piece
             operands.append(operand)
-        attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
-        if view.base.op == "bounded":
-            attrs["steps"] = (*attrs["steps"], *view.steps)
         low.pieces[view] = low.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
                                   compute=view.base.attrs["compute"], **attrs)
     return low.pieces[view]
+
+
+def _is_cheap(low: Lowering, view: View) -> bool:
+    """Its pieces are worth computing: they are small, and the views say where the bounds below them are."""
+    seen: set[Prim] = set()
+    pending = [view.base]
+    while pending and len(seen) <= MAX_AGAIN:
+        one = pending.pop()
+        if one.kind == "pw" and one.op != "gather" and one not in seen and one not in low.kept_whole:
+            seen.add(one)
+            pending.extend(o.base for o in one.operands if isinstance(o, View))
+    at = tuple(Affine.of(Var(n)) for n in view.shape)
+    bounds = [View(p, (*p.attrs["steps"], *view.steps)) for p in seen if p.op == "bounded" and p.shape == view.base.shape]
+    return len(seen) <= MAX_AGAIN and all(bound.back(at) is not None for bound in bounds)
 
 
 def _turned(low: Lowering, view: View) -> View:
