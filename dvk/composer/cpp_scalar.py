@@ -138,7 +138,7 @@ def gathered(writer: Writer, instr: Instr) -> str:
     """An element at a computed place, or what stands for one that does not exist."""
     buffer = writer.k.inputs[instr.buffer]
     # A vector gathers by 32-bit places at once, and half as many by longer ones.
-    kind = "int" if sum((n - 1) * stride for n, stride in zip(buffer.shape, buffer.strides, strict=True)) < 1 << 31 else "long"
+    kind = "int" if buffer.last < 1 << 31 else "long"
     places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
     steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
     there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)

@@ -69,9 +69,9 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
             continue
         readers = {id(u) for u in part.users[prim]}
         inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
-        reads = [i for i in kernel.instrs if i.op in READS and i.buffer == number]
+        reads = [i for i in kernel.instrs if i.op in READS and kernel.inputs[i.buffer].prim is prim]  # through any view
         loads = {i.offset for i in reads}
-        if readers - inside or len(loads) != 1 or any(i.op == "gather" for i in reads):
+        if readers - inside or len(loads) != 1 or any(i.op == "gather" or i.buffer != number for i in reads):
             continue
         for store in kernel.stores:
             out = kernel.outputs[store.buffer]

@@ -35,6 +35,11 @@ class Buffer:
         return math.prod(self.shape)
 
     @property
+    def last(self) -> int:
+        """Where its last element is, in elements from its first."""
+        return sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
     def num_bytes(self) -> int:
         return self.numel * BYTES[self.dtype]
 

@@ -120,4 +120,6 @@ def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list
     sizes = [(x.shape[n + 2], shape[n + 2]) for n in range(count)]
     if not all(math.prod(pair) for pair in sizes):
         return None
+    if any(after in (before, 2 * before) and factor * before != after for factor, (before, after) in zip(given, sizes, strict=False)):
+        return None  # where sizes are the same or doubled PyTorch's loops for CPUs go by the sizes, whatever the factor
     return [1.0 / f for f in given] if factors else [before / after for before, after in sizes]

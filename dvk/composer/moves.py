@@ -121,7 +121,6 @@ def _patches(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
 def _unfold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, size, stride = args
     if not x.shape or stride < size:
-        return None  # elements that are in several patches are better read than copied: a view costs nothing
+        return None  # elements that are in several patches are better read than computed for each
     dim %= len(x.shape)
-    over = Window(dim, x.shape[dim], (node.shape or ())[dim], size, stride)
-    return copied(low, node, windows(low, x, [over], 0))
+    return windows(low, x, [Window(dim, x.shape[dim], (node.shape or ())[dim], size, stride)], 0)

@@ -183,5 +183,6 @@ class Tile:
 def needs_int64(kernel: Kernel) -> bool:
     """Some element offset, or the flat index itself, does not fit in 32 bits with room for a block."""
     spans = [i.offset.span() for i in kernel.instrs if i.op in READS] + [s.offset.span() for s in kernel.stores]
+    spans += [(0, kernel.inputs[i.buffer].last) for i in kernel.instrs if i.op == "gather"]
     reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
     return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)

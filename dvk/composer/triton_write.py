@@ -130,7 +130,7 @@ class Writer:
                 # Triton's interpreter cannot join one flag with a vector of flags.
                 text = f"({text} + {vectors[-1].name} * 0)"
             mask += [f"({text} >= 0) & ({text} < {size!r})"] if size else []
-            where += f" + {text} * {step}" if step else ""
+            where += f" + {text} * {step}"  # even where a step is none: a mask of a vector wants a vector of places
         kind = self.k.inputs[instr.buffer].dtype
         other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
         return cast(f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})", kind, instr.type)

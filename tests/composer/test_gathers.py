@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from dvk.composer import applicable, cpp
 from dvk.composer.compose import fuse
 from dvk.composer.recipes import OWN_FAMILIES
-from tests.composer.programs import TASK, Program, capture, check
+from tests.composer.programs import TASK, Program, capture, check, differences
 
 X = torch.randn(3, 4, 6, 5)
 TABLE, WORDS = torch.randn(50, 12), torch.randint(0, 50, (4, 7))
@@ -46,6 +46,8 @@ AT_PLACES: dict[str, Call] = {
     "linear": (lambda x: F.interpolate(x.view(3, 4, 30), scale_factor=1.7, mode="linear") + 1, (X,)),
     "bilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear") + F.interpolate(x, size=(12, 10), mode="bilinear"), (X,)),
     "to the corners": (lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True) + 1, (X,)),
+    "by a factor that the sizes do not say": (lambda x: F.interpolate(x, scale_factor=1.3, mode="bilinear") +
+                                              F.interpolate(x, scale_factor=1.3, mode="nearest-exact"), (X,)),
     "to one": (lambda x: F.interpolate(x, size=(1, 4), mode="bilinear", align_corners=True) + 1, (X,)),
     "trilinear": (lambda x: F.interpolate(x[None], scale_factor=2, mode="trilinear") + 1, (X,)),
 }
@@ -65,6 +67,7 @@ MOVED: dict[str, Call] = {
     "patches": (lambda x, w: (F.unfold(x, 3, padding=1).view(3, 4, 9, 6, 5) * w.softmax(1).unsqueeze(1)).sum(2),
                 (X, torch.randn(3, 9, 6, 5))),
     "patches with steps": (lambda x: F.unfold(x, (2, 3), dilation=(2, 1), padding=(1, 0), stride=(1, 2)).relu(), (X,)),
+    "patches of a computed value": (lambda x: (x * 2).unfold(2, 2, 3), (X,)),
     "frames": (lambda x: x.unfold(2, 2, 3).exp(), (X,)),
 }
 
@@ -118,6 +121,51 @@ def test_what_is_not_understood_stays_a_call() -> None:
     for forward, args in calls:
         captured = capture(forward, *args)
         assert not set(applicable(captured.graph, "cpu", "cpp")) & {"own_gathers", "own_moves"}
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_factor_beside_the_one_of_the_sizes_stays_a_call(mode: str) -> None:
+    """PyTorch's loops for CPUs leave the factor aside there."""
+    x = torch.randn(1, 2, 7, 7)
+    made = [Program(lambda x, by=by: F.interpolate(x, scale_factor=by, mode=mode) + 1, x) for by in (1.05, 2.1, 2.0)]
+    for program in made:
+        assert differences(program.run(), program.eager()) == []
+    assert [len(program.externs) for program in made] == [1, 1, 0]
+
+
+def test_nothing_is_padded() -> None:
+    made = [(mode, Program(lambda x, mode=mode: F.pad(x, (0, 0, 0, 0), mode=mode) * 2, X)) for mode in ("reflect", "replicate", "circular")]
+    for _, program in made:
+        assert torch.equal(program.run(), X * 2)
+
+
+def pairs(x: torch.Tensor) -> torch.Tensor:
+    """One level of a Hadamard transform."""
+    return torch.stack([x[..., 0::2] + x[..., 1::2], x[..., 0::2] - x[..., 1::2]], -2).flatten(-2)
+
+
+def test_parts_of_joined_parts_seen_through_reshapes() -> None:
+    check([("pairs of pairs", Program(lambda x: pairs(pairs(pairs(x))), torch.randn(8, 64))),
+           ("tiled", Program(lambda x: torch.cat([x, x * 2]).tile(1, 2)[1:, :3].unsqueeze(0) + 1, torch.randn(3, 4)))])
+
+
+def test_parts_of_parts_of_parts_stay_few() -> None:
+    """Each level reads two parts of the one before: computed again for each, they would be two to the power of the levels."""
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(12):
+            first, second = x.chunk(2, 1)
+            x = torch.cat([first + second, first - second], 1)
+        return x
+
+    program = Program(forward, torch.randn(8, 64))
+    check([("levels", program)], scale=3.0)
+    assert len(program.composition.prims.prims) < 1500 and len(program.kernels) <= 6
+
+
+def test_what_is_read_elsewhere_through_a_view_is_not_written_over() -> None:
+    program = Program(lambda x, w, i: (lambda y: y + y.flatten()[i])(x @ w), torch.randn(4, 4), torch.randn(4, 6),
+                      torch.arange(24).flip(0).view(4, 6))
+    assert "inplace_epilogue" in program.recipes and differences(program.run(), program.eager()) == []
 
 
 def test_only_under_recipes_of_their_own() -> None:

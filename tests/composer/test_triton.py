@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("triton")
 
 from dvk.composer import triton as renderer
+from dvk.composer.triton_tile import needs_int64
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
@@ -133,6 +134,8 @@ def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
         kernel = kernel_of(function, meta(1 << 16, 1 << 16))
         for schedule in renderer.schedules(kernel):
             assert ".to(tl.int64)" in renderer.render(kernel, schedule), schedule
+    few = kernel_of(lambda x: torch.nn.functional.interpolate(x, size=(9, 9)) + 1, meta(1, 1, 1 << 16, 1 << 16))
+    assert needs_int64(few)
 
 
 def test_a_cross_entropy_loads_its_target_instead_of_comparing_every_element() -> None:

@@ -58,6 +58,7 @@ OWN_CASES: dict[str, Case] = {
     "padded_integers": Case(lambda x: F.pad(x, (1, 2)), lambda: [torch.arange(12).view(3, 4)]),
     "padded_flags": Case(lambda x: F.pad(x > 0, (1, 2), value=True), lambda: [rand(3, 4)]),
     # computed places, and elements put elsewhere
+    "places_of_one": Case(lambda x, i: x[i] + 1, lambda: [rand(1), torch.zeros(70).long()]),
     "embedded": Case(lambda t, i: F.layer_norm(F.embedding(i, t) + 1, (12,)), lambda: [rand(50, 12), torch.randint(0, 50, (4, 7))]),
     "embedded_products": Case(lambda t, i: (F.embedding(i, t).unsqueeze(1) * t[:3]).sum(-1),
                               lambda: [rand(9, 70, dtype=HALF), torch.randint(0, 9, (5,))], 2e-3),
