@@ -167,6 +167,8 @@ def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
     if not bounds:
         return offset.span()
     variables = list(offset.vars.union(*(part.vars for part, _ in bounds)))
+    if not variables:
+        return offset.span() if all(0 <= part.const < count for part, count in bounds) else (0, 0)
     if math.prod(v.size for v in variables) > 1 << 22:
         return offset.span()
     at = dict(zip(variables, torch.meshgrid(*(torch.arange(v.size) for v in variables), indexing="ij")))
