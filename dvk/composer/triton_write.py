@@ -123,7 +123,7 @@ class Writer:
         """A load from computed places; of places that do not exist nothing is read."""
         where, _ = self.access(f"a{instr.buffer}", instr.offset)
         mask = [m for m in (self.tile.mask(self.tile.reaching(instr.vars)),) if m]
-        vectors = self.tile.vectors
+        vectors = self.axes_of(instr.id)
         for place, (step, size) in zip(instr.args, instr.places, strict=True):
             text = self.arg(place, instr.compute if not self.tile.wide else "int64", True)
             if vectors and not (isinstance(place, Ref) and self.axes_of(place.id)):

@@ -65,6 +65,7 @@ OWN_CASES: dict[str, Case] = {
     "gathered": Case(lambda x, i: torch.exp(x.gather(2, i)), lambda: [rand(3, 5, 9), torch.randint(0, 9, (3, 5, 70))]),
     "indexed": Case(lambda x, i, j: x[:, i, j] + 1,
                     lambda: [rand(3, 6, 5), torch.tensor([[0, -1, 2]]), torch.tensor([[1], [-2]])]),
+    "one_a_row": Case(lambda x, i: x.gather(1, i) * 0.9 - x.mean(1, keepdim=True), lambda: [rand(40, 300), torch.randint(0, 300, (40, 1))]),
     "selected": Case(lambda x, i: (x * 2).index_select(1, i).sum(2), lambda: [rand(3, 6, 5), torch.tensor([5, 0, 0, 3])]),
     "selected_flags": Case(lambda x, i: x.index_select(0, i) & True, lambda: [rand(6, 5) > 0, torch.tensor([5, 0, 0, 3])]),
     "mirrored": Case(lambda x: F.pad(x, (1, 2, 2, 0), mode="reflect") * F.pad(x, (1, 2, 2, 0), mode="replicate"),
