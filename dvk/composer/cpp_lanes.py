@@ -52,5 +52,3 @@ def flat_kernel(writer: Writer, parallel: bool) -> None:
     for s in writer.k.stores:
         writer.store(s)
     writer.close()
-
-
