@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from dvk import machine
 from dvk.config import Config, Limits
-from dvk.harness import backends, ceilings, claims, counted, provisions, recording, slowdown, static
+from dvk.harness import backends, ceilings, claims, counted, provisions, queues, recording, slowdown, static
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
 from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, passed, trial, trusted_env
@@ -39,8 +39,8 @@ class Court:
         brief: fewer input sets, for ranking candidates that will be judged again.
         require_kernels: refuse candidates that leave the computing to PyTorch's operators.
         contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
-            cannot be), `module` runs its host code, `auto` replays where it can, except for claims: those are about what
-            users run.
+            cannot be), `module` runs its host code, `auto` replays where it can, except for claims, which are about what
+            users run, and beside baselines: torch.compile's host code counts.
         profile: find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds.
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
@@ -110,6 +110,7 @@ class Court:
             deadline: on time.monotonic's clock.
         """
         self.tier, self.baselines = tier, tuple(baselines)
+        self._arm_env, self._candidate_env = queues.of_arms(self.task, candidate, tier), queues.of_candidate(self.task, candidate, tier)
         self._referee.spent = {}
         began = time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
@@ -212,7 +213,7 @@ class Court:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             target = PLAYER if name == "player" else RUNNER
-            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**trusted_env(), **self._env})
+            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**trusted_env(), **self._env, **self._arm_env})
             self._arms[name] = session
             self._referee.send({"arm": name, "pid": session.pid}, [ours.fileno()])
         answer = self._referee.wait("arm", self.config.limits.wall_s, deadline)
@@ -232,8 +233,8 @@ class Court:
 
     def _plannable(self, candidate: Candidate) -> bool:
         # What replays a graph is there for the host's time, which a plan leaves out.
-        replays = self.contract == "auto" and "CUDAGraph" in candidate.source
-        if self.contract == "module" or replays or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
+        whole = self.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
+        if self.contract == "module" or whole or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
             return False
         return self._recorded is not None
 
@@ -351,9 +352,11 @@ class Court:
     def _tried(
         self, given: provisions.Given, order: dict[str, Any], deadline: float | None, programs: bool = True
     ) -> Measured | None:
+        # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
+        env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
         return trial(
             self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
-            env=self._runner_env(), deadline=deadline, lost=self.close, programs=programs,
+            env=env, deadline=deadline, lost=self.close, programs=programs,
         )
 
     def _sourceless(self, candidate: Candidate, measured: Measured, deadline: float | None) -> dict[str, Any] | None:
@@ -388,12 +391,6 @@ class Court:
 
     def _untimed(self, candidate: Candidate) -> str | None:
         return backends.get(candidate.backend).untimed(self.task.device)
-
-    def _runner_env(self) -> dict[str, str]:
-        # Under --require-kernels a kernel that torch.compile writes is not the candidate's own. A context with one hardware
-        # queue is made in a third of the time, and contexts are made one after another; claims are timed with all queues.
-        queues = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if self.tier != "claim" and self.task.device == "cuda" else {}
-        return {**self._env, **queues, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
 
     def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)

@@ -203,3 +203,12 @@ def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
         court._recorded = {}  # as of an open task
         assert court._plannable(plain)
         assert not court._plannable(plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"}))
+
+
+def test_beside_baselines_host_code_counts() -> None:
+    """What is replayed from a graph has none, and torch.compile's own would be left out nowhere."""
+    made = Court(task("affine"), QUICK, contract="auto")
+    made._recorded = {}
+    assert made._plannable(candidate("good/triton_affine"))
+    made.baselines = ("compile",)
+    assert not made._plannable(candidate("good/triton_affine"))

@@ -103,8 +103,8 @@ def test_convolutions_are_held_to_tf32(quick):
     (verdict,) = judge(gpu_task("convolution"), [candidate("good/torch_convolution")], config=quick)
     assert verdict.status is Status.OK, verdict.error
     assert verdict.precision == "tf32"
-    # Ten bits of mantissa: more than fp32 is ever admitted, less than twice the class's ceiling.
-    assert verdict.tolerance is not None and 4e-3 <= verdict.tolerance <= 2e-2
+    # Ten bits of mantissa: more than fp32 is ever admitted, and about the class's ceiling or twice the reference's own error.
+    assert verdict.tolerance is not None and 4e-3 <= verdict.tolerance <= 3e-2
 
 
 def test_many_share_one_gpu(quick):

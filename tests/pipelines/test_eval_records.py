@@ -20,7 +20,7 @@ from dvk.cli.eval import differences as told
 from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import Request, evaluate, playing, recorded
+from dvk.pipelines.eval import Request, evaluate, recorded
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
@@ -131,58 +131,6 @@ def test_a_folder_a_level(tmp_path: Path) -> None:
     written = kernelbench.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
     assert [path.parent.name for path in written] == ["level1", "level3"]
     assert set(kernelbench.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
-
-
-def test_what_was_timed_again_is_still_claimed_when_a_run_goes_on_with_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Pool:
-        def __init__(self, *_: Any):
-            pass
-
-        def map(self, jobs: Any, tier: str, **_: Any) -> list[tuple[int, Verdict]]:
-            return [(n, verdict(1.5).model_copy(update={"tier": tier})) for n in range(len(jobs))]
-
-    monkeypatch.setattr("dvk.harness.Pool", Pool)
-    timed: dict[tuple[str, int], Verdict] = {("a", 0): verdict(1.5)}
-
-    def again(claim: bool) -> list[str]:
-        request = Request(tmp_path, claim=claim, workers=1)
-        with Progress(1) as progress:
-            found = list(playing.time_again([episode("a", [1.5, 1.6])], timed, request, Config(), progress))
-        timed.update({(row["task"], row["sample"]): row["verdict"] for row in found})
-        return [row["verdict"].tier for row in found]
-
-    assert [again(False), again(True), again(True), again(False)] == [[], ["claim"], [], []]
-
-
-def test_what_was_timed_in_two_ways_is_timed_again_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of `1_A` the fastest by the device alone is slower from end to end than a graph that seemed slower; `2_B` has one way."""
-    asked: dict[str, list[str]] = {}
-
-    class Pool:
-        def __init__(self, *_: Any):
-            pass
-
-        def map(self, jobs: Any, contract: str, **_: Any) -> list[tuple[int, Verdict]]:
-            asked[contract] = [candidate.source for _, candidate in jobs]
-            return [(n, verdict({"1_A 0 0": 1.1, "1_A 0 2": 1.8}.get(c.source, 1.5))) for n, (_, c) in enumerate(jobs)]
-
-    def on_gpu(one: Episode, *regimes: str) -> Episode:
-        turns = tuple(t.model_copy(update={"verdict": t.verdict.model_copy(update={  # type: ignore[union-attr]
-            "timing": t.verdict.timing.model_copy(update={"regime": regime})})}) for t, regime in zip(one.traces[0].turns, regimes))  # type: ignore[union-attr]
-        return one.model_copy(update={"traces": (one.traces[0].model_copy(update={"turns": turns}),),
-                                      "task": one.task.model_copy(update={"device": "cuda"})})
-
-    monkeypatch.setattr("dvk.harness.Pool", Pool)
-    played = [on_gpu(episode("1_A", [3.0, 2.0, 2.5]), "device", "end_to_end", "end_to_end"),
-              on_gpu(episode("2_B", [3.0, 2.0]), "device", "device")]
-    with Progress(2) as progress:
-        found = {row["task"]: row for row in playing.time_again(played, {}, Request(tmp_path, workers=1), Config(), progress)}
-    assert asked == {"auto": ["2_B 0 0"], "module": ["1_A 0 0", "1_A 0 2"]}
-    assert found["1_A"]["verdict"].timing.speedup.value == 1.8
-    problems = [Problem("1_A", Path("a"), {"level": "1"}), Problem("2_B", Path("b"), {"level": "1"})]
-    again = {(name, 0): row["verdict"] for name, row in found.items()}
-    made = results(problems, played, {}, again, {(name, 0): row["candidate"] for name, row in found.items()})
-    assert {one.file: one.source for one in made} == {"1_A.py": "1_A 0 2", "2_B.py": "2_B 0 0"}
 
 
 # ---------------------------------------------------------------- side by side

@@ -25,7 +25,7 @@ from dvk.errors import UsageError
 from dvk.harness import backends, ceilings
 from dvk.harness.kernelgym import remote
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import cleanness, page, playing, recorded, suites, tables
+from dvk.pipelines.eval import cleanness, page, playing, recorded, second, suites, tables
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, Request, Unplayed
@@ -77,7 +77,8 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                 meter.note()
                 progress.ended(told(result))
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
-            for row in playing.time_again(episodes, again, request, config, progress):
+            workers = playing.workers_for(request, config, device)
+            for row in second.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
         rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk import harness, registry, search
+from dvk import registry, search
 from dvk.agents import Subject, dialects, play_many, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
@@ -22,9 +21,8 @@ from dvk.pipelines.eval import recorded
 from dvk.pipelines.eval.arithmetic import flop_ms
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import Request, Unplayed
-from dvk.pipelines.eval.rows import tries, winners
 from dvk.pipelines.eval.suites import Problem
-from dvk.records import Backend, Candidate, Device, Episode, Task, Tier, Verdict
+from dvk.records import Backend, Device, Episode, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
 
@@ -175,38 +173,3 @@ def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, 
     with Library.open(path) as library:
         query = query_from_graph(subject.captured.graph, library, config.optimize.query_terms)
         return tuple(hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False))
-
-
-def time_again(
-    episodes: Sequence[Episode], known: dict[tuple[str, int], Verdict], request: Request, config: Config, progress: Progress
-) -> Iterator[dict[str, Any]]:
-    """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked."""
-    tier: Tier = "claim" if request.claim else "search"
-    again = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
-    wanted: dict[tuple[str, int], list[tuple[Task, Candidate]]] = {}
-    for episode in episodes:
-        samples = tries(episode)
-        first = {id(turn) for turn in winners([turn for turns in samples for turn in turns])}
-        for sample, turns in enumerate(samples):
-            best = winners(turns)
-            won = request.claim or len(turns) > 1 or (len(samples) > 1 and any(id(turn) in first for turn in best))
-            jobs = [(episode.task, turn.candidate) for turn in best if turn.candidate is not None]
-            if won and jobs and (episode.task.name, sample) not in again:
-                wanted[episode.task.name, sample] = jobs
-    if not wanted:
-        return
-    progress.stage(f"timing {sum(map(len, wanted.values()))} winners again")
-    device = next(iter(wanted.values()))[0][0].device
-    pool = harness.Pool(workers_for(request, config, device), config)
-    for contract in dict.fromkeys((contract_for(device), "module")):
-        # What was timed in two ways has only one way in common.
-        mine = {key: jobs for key, jobs in wanted.items() if ("module" if len(jobs) > 1 else contract_for(device)) == contract}
-        places = [(key, job) for key, jobs in mine.items() for job in jobs]
-        found: dict[tuple[str, int], list[tuple[Verdict, Candidate]]] = defaultdict(list)
-        for position, verdict in pool.map([job for _, job in places], tier=tier, baselines=request.baselines, contract=contract):
-            progress.judged(1)
-            key, (_, candidate) = places[position]
-            found[key].append((verdict, candidate))
-            if len(found[key]) == len(mine[key]):
-                verdict, candidate = max(found[key], key=lambda one: (one[0].faster, one[0].timing.speedup.value if one[0].timing else 0.0))
-                yield {"task": key[0], "sample": key[1], "candidate": candidate.id, "verdict": verdict}

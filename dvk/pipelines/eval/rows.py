@@ -1,8 +1,7 @@
 """What came of a task, a row a sample: tables, pages and comparisons are made of these rows and of nothing else.
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
-samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts. Where
-turns were timed in two ways the best of each is timed again, both from end to end, and the faster is the winner.
+samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""The second time of winners: who won among several turns was lucky as well as good, so it is timed anew, and only that counts.
+
+On a GPU most turns are timed by the device alone, and those that replay a CUDA graph from end to end, since the host's time is what
+they save. Where a sample has winners of both kinds the two race from end to end, and the graph has the place only if it is shown to
+be faster there; else the figure stays the device's. A claim is made of one of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dvk import harness
+from dvk.agents.judging import contract_for
+from dvk.config import Config
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import Request
+from dvk.pipelines.eval.rows import tries, winners
+from dvk.records import Candidate, Episode, Task, Tier, Turn, Verdict
+
+Key = tuple[str, int]
+"""A task and a sample of it."""
+Race = tuple[Turn, Turn]
+"""The fastest by the device alone, and the fastest from end to end."""
+
+
+def time_again(
+    episodes: Sequence[Episode], known: dict[Key, Verdict], request: Request, config: Config, progress: Progress, workers: int
+) -> Iterator[dict[str, Any]]:
+    """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked.
+
+    Args:
+        known: verdicts of an earlier run; what a claim is asked for is judged again unless it is one.
+        workers: candidates in work at a time.
+    """
+    tier: Tier = "claim" if request.claim else "search"
+    done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
+    tasks = {episode.task.name: episode.task for episode in episodes}
+    found = {key: best for episode in episodes for key, best in _won(episode, request.claim).items() if key not in done}
+    if not found:
+        return
+    progress.stage(f"timing {len(found)} winners again")
+    single = {key: best[0] for key, best in found.items() if len(best) == 1}
+    races = {key: _race(best) for key, best in found.items() if len(best) > 1}
+    # One that is slower than eager from end to end gains nothing by its graph: no need to see it run.
+    single |= {key: ours for key, (ours, graph) in races.items() if graph.verdict.timing.speedup.lo <= 1}  # type: ignore[union-attr]
+    pool = harness.Pool(workers, config)
+    for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, request, progress):
+        ours, graph = races[key]
+        if not _faster(verdicts[1], verdicts[0]):
+            single[key] = ours
+        elif request.claim:
+            single[key] = graph
+        else:
+            yield _row(key, graph, verdicts[1])
+    places = list(single)
+    jobs = [_job(tasks[key[0]], single[key]) for key in places]
+    contract = contract_for(jobs[0][0].device) if jobs else "module"
+    for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract):
+        progress.judged(1)
+        yield _row(places[position], single[places[position]], verdict)
+
+
+def _won(episode: Episode, all_count: bool) -> dict[Key, list[Turn]]:
+    """The winners of samples that are to be timed again."""
+    samples = tries(episode)
+    first = {id(turn) for turn in winners([turn for turns in samples for turn in turns])}
+    best = {(episode.task.name, sample): [t for t in winners(turns) if t.candidate is not None] for sample, turns in enumerate(samples)}
+    return {key: mine for key, mine in best.items() if mine and (
+        all_count or len(samples[key[1]]) > 1 or (len(samples) > 1 and any(id(turn) in first for turn in mine)))}  # fmt: skip
+
+
+def _race(best: Sequence[Turn]) -> Race:
+    one, other = best
+    return (one, other) if other.verdict.timing.regime == "end_to_end" else (other, one)  # type: ignore[union-attr]
+
+
+def _raced(
+    pool: harness.Pool, races: dict[Key, Race], tasks: dict[str, Task], request: Request, progress: Progress
+) -> Iterator[tuple[Key, list[Verdict]]]:
+    """Both of each race, timed from end to end, in their order."""
+    places = [(key, side) for key in races for side in range(2)]
+    jobs = [_job(tasks[key[0]], races[key][side]) for key, side in places]
+    seen: dict[Key, dict[int, Verdict]] = defaultdict(dict)
+    baselines = () if request.claim else request.baselines
+    for position, verdict in pool.map(jobs, tier="search", baselines=baselines, contract="module"):
+        progress.judged(1)
+        key, side = places[position]
+        seen[key][side] = verdict
+        if len(seen[key]) == 2:
+            yield key, [seen[key][0], seen[key][1]]
+
+
+def _faster(one: Verdict, other: Verdict) -> bool:
+    """It is right, and the lower end of its interval is above what the other one has."""
+    if one.timing is None or other.timing is None:
+        return one.timing is not None
+    return one.timing.speedup.lo > max(1.0, other.timing.speedup.value)
+
+
+def _job(task: Task, turn: Turn) -> tuple[Task, Candidate]:
+    assert turn.candidate is not None
+    return task, turn.candidate
+
+
+def _row(key: Key, turn: Turn, verdict: Verdict) -> dict[str, Any]:
+    assert turn.candidate is not None
+    return {"task": key[0], "sample": key[1], "candidate": turn.candidate.id, "verdict": verdict}
