@@ -50,7 +50,7 @@ def serve(channel: Channel) -> None:
     """Judge until the parent closes."""
     # One thread: an OpenMP team of ours would spin on the cores while others are timed.
     torch.set_num_threads(1)
-    memory.keep_freed(large=True)
+    memory.keep_freed()
     referee: _Referee | None = None
     while (order := channel.receive()) is not None:
         if "task" not in order:

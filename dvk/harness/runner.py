@@ -217,7 +217,7 @@ class Runner:
         held = self._held()
         gc.collect()
         gc.disable()
-        number = control[GO]
+        number, spare = control[GO], memory.Spare()
         link.ring(b"r")
         try:
             with torch.no_grad():
@@ -228,6 +228,7 @@ class Runner:
                         continue
                     del tensors[:]
                     result = None
+                    spare.refill()
                     try:
                         for _ in range(WAKING if sync else 0):
                             self.call(*self.args, **self.kwargs)
@@ -239,6 +240,7 @@ class Runner:
                         if sync:
                             _synchronise()
                         number += 1
+                        spare.begin()
                         link.ring(b"r")
                         while control[GO] < number:
                             pass
