@@ -28,7 +28,7 @@ from dvk.records import Candidate, Status, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "fold_scale", "huge_pages",
+MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "fold_scale",
             "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 HOST = 1.1

@@ -40,11 +40,12 @@ def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any
     }
     found = []
     for function in functions:
+        options = {"num_warps": function.warps, "enable_fp_fusion": renderer.fused(kernel)}
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)
         found.append(
-            triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": function.warps}).asm
+            triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
         )
     return found
 
