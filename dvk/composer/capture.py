@@ -117,7 +117,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad(), _no_stack_traces():
+        with torch.no_grad(), _no_stack_traces(), _no_checks():
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
@@ -125,6 +125,30 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
     return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
+
+
+@contextmanager
+def _no_checks() -> Iterator[None]:
+    """Functions that look at values only to raise give NaN for those instead: a graph has no branch on values."""
+    import torch
+
+    functions, look = torch.nn.functional, torch.any
+    whole = functions.gaussian_nll_loss
+
+    def gaussian_nll_loss(input: Any, target: Any, var: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.any is not look:  # it calls itself under a name that is ours
+            return whole(input, target, var, *args, **kwargs)
+        torch.any = lambda *_: False  # type: ignore[assignment]
+        try:
+            return whole(input, target, torch.where(var < 0, float("nan"), var) if isinstance(var, torch.Tensor) else var, *args, **kwargs)
+        finally:
+            torch.any = look
+
+    functions.gaussian_nll_loss = gaussian_nll_loss
+    try:
+        yield
+    finally:
+        functions.gaussian_nll_loss = whole
 
 
 @contextmanager

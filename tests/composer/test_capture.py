@@ -18,7 +18,7 @@ from dvk.composer.capture import Captured, trace_module
 from dvk.composer.lowering import VIEWS, pinned, written
 from dvk.config import Limits
 from dvk.tasks import load
-from tests.composer.programs import Function, Program, capture, compiled, differences
+from tests.composer.programs import Function, Program, capture, compiled, differences, drop_in
 
 
 def operators(captured: Captured) -> list[str]:
@@ -356,3 +356,26 @@ def test_capture_runs_the_users_file_in_a_child(tmp_path: Any) -> None:
     assert operators(captured) == ["relu", "add"] and captured.arguments == ("x",)
     with pytest.raises(CannotCompose):
         capture_task(task.model_copy(update={"source": task.source.replace("return torch.relu(x) + 1", "return x[x > 0]")}), Limits())
+
+
+LIKELIHOOD = """
+import torch
+from torch.nn import functional as F
+
+
+class Model(torch.nn.Module):
+    def forward(self, mean, target, var):
+        return F.gaussian_nll_loss(mean, target, var, full=True, reduction="none")
+"""
+
+
+def test_a_function_that_looks_at_values_only_to_raise_gives_nan_instead() -> None:
+    mean, target, var = torch.randn(30, 40), torch.randn(30, 40), torch.rand(30, 40)
+    module, model, candidate = drop_in(LIKELIHOOD, mean, target, var)
+    ours = module.ModelNew().eval()
+    with torch.no_grad():
+        assert torch.allclose(ours(mean, target, var), model(mean, target, var), atol=1e-6) and "1 fused kernel" in candidate.source
+        var[3, 5] = -1.0
+        with pytest.raises(ValueError, match="negative"):
+            model(mean, target, var)
+        assert ours(mean, target, var).isnan().nonzero().tolist() == [[3, 5]]
