@@ -97,6 +97,12 @@ def test_a_finished_run_resumes_to_the_same_answer_at_once(finished):
     assert again == summary
 
 
+def test_a_finished_run_that_is_asked_for_something_else_says_so(finished):
+    folder, _ = finished
+    done = dvk("chain.py", "--out", "run", "--resume", "--strategy", "random", *QUICK, cwd=folder, exits=2)
+    assert "another strategy" in done.stderr and "choose another --out" in done.stderr
+
+
 def test_a_used_folder_is_refused(finished):
     folder, _ = finished
     done = dvk("chain.py", "--out", "run", *QUICK, cwd=folder, exits=2)
