@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer import cpp_product, cpp_scan, cpp_window
+from dvk.composer.bits import as_bits
 from dvk.composer.cpp_scalar import prelude
 from dvk.composer.cpp_write import Writer
 from dvk.composer.kernel import Kernel
@@ -95,4 +96,4 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     Args:
         inplace: output number → input number that shares its memory (same offset in every element).
     """
-    return Writer(kernel, schedule, inplace or {}).function()
+    return Writer(as_bits(kernel), schedule, inplace or {}).function()

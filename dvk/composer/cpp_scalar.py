@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dvk.composer.kernel import Instr, Kernel, Ref, nowhere
+from dvk.composer.prims import FLOATS
 from dvk.composer.sizes import Constant, Ratio, Size
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def gathered(writer: Writer, instr: Instr) -> str:
     value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
     if not there:
         return value
-    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(nowhere(instr.type), instr.type)})"
+    other = nowhere(instr.type) if instr.type in FLOATS else instr.fill
+    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(other, instr.type)})"
 
 
 def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
