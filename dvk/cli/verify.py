@@ -46,7 +46,8 @@ def command(
         bool, typer.Option("--require-kernels", help="Refuse candidates that leave the computing to PyTorch's operators.")
     ] = False,
     contract: Annotated[
-        str, typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto.")
+        str,
+        typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan, but beside baselines)."),
     ] = "module",
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,

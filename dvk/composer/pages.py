@@ -2,7 +2,7 @@
 
 glibc asks the system for every block of 32 MiB or more and returns it when it is freed, so each call's result begins without
 memory: the first store to each 4 KiB traps into the kernel. Advised, Linux gives 2 MiB at a time; where its setting is `always`, it
-does so unasked, and where it is `never`, not at all. A process that keeps what is freed, as the judge's do, neither gains nor loses.
+does so unasked, and where it is `never`, not at all. In a process that keeps what is freed, as the judge's do, little is fresh.
 Sources: mallopt(3), M_MMAP_THRESHOLD; madvise(2).
 """
 

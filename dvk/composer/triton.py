@@ -21,15 +21,16 @@ from dvk.composer.triton_split import split
 from dvk.composer.triton_window import window
 from dvk.composer.triton_write import Function
 
-__all__ = ["default_schedule", "functions", "fused", "launch", "prelude", "render", "schedules"]
+__all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
 
 
 LAUNCHER = """\
-def dvk_launcher(kernel, grid, warps, fused=True):
-    # `fused`: with multiply-adds, which Triton makes by default until 3.10.
+def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call (about 14 us on the host); a compiled kernel called directly takes 9.
     # What the analysis would notice and the caller's guards do not is kept in the key: device and 16-byte alignment.
     ready = {}
+    # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
+    fused = "dot" in kernel.fn.__code__.co_names
 
     def launch(*tensors):
         key = (tensors[0].get_device(), *[t.data_ptr() & 15 for t in tensors])
@@ -55,8 +56,7 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     del inplace
     parts, _ = functions(kernel, schedule)
     texts = [f"# {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]
-    unfused = "" if fused(kernel) else ", fused=False"
-    launchers = [f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps}{unfused})" for f in parts]
+    launchers = [f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})" for f in parts]
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
 
 
@@ -70,16 +70,6 @@ def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs:
         lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
     lines.extend(f"run_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
     return lines
-
-
-def fused(kernel: Kernel) -> bool:
-    """Products may be added without being rounded first.
-
-    Not where exp(x − max x) is taken, whose largest must be exactly 1. Where x is a product, a multiply-add would subtract the rounded
-    maximum from the product before its rounding: 1.5 · softmax(2.1 x) came out as 1.50073 for x in the thousands.
-    """
-    operators = {instr.op for instr in kernel.instrs}
-    return not {"exp", "reduce_max"} <= operators
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:

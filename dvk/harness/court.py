@@ -147,7 +147,10 @@ class Court:
         if self.broken is not None:
             return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": self.broken}))
         if self.tier == "claim" and self._untimed(candidate) is None:
-            return self._claim(began, candidate, deadline)
+            try:
+                return self._claim(began, candidate, deadline)
+            finally:
+                self._end_arms()
         measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
         if measured is None and not passed(deadline):
             measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
@@ -175,7 +178,6 @@ class Court:
                 claim = claims.claim(speedups, controls)
                 if len(sets) >= claims.LAST_LOOK or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
                     break
-        self._end_arms()
         return self._verdict(began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device))
 
     # ------------------------------------------------------------ processes

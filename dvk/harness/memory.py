@@ -10,7 +10,6 @@ import ctypes
 import mmap
 import os
 import random
-import resource
 import time
 from collections.abc import Sequence
 
@@ -27,8 +26,8 @@ _libc.process_vm_readv.argtypes = [
 
 PAGE = mmap.PAGESIZE
 LINE = 64
-LEAST_SPARE, MOST_SPARE = 8 << 20, 1 << 30
-"""Bytes."""
+LEAST_SPARE, MOST_SPARE, REFILLS = 8 << 20, 1 << 30, 4
+"""Bytes; and how often, for a module that keeps something of every call needs more each time."""
 _MAP_FIXED, _MAP_NORESERVE, _PROT_NONE = 0x10, 0x4000, 0
 _FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 30
@@ -111,7 +110,7 @@ def keep_freed() -> None:
     """
     trim_threshold, mmap_max = -1, -4
     try:
-        _libc.mallopt(trim_threshold, (1 << 31) - 1)
+        _libc.mallopt(trim_threshold, -1)  # never
         _libc.mallopt(mmap_max, 0)
     except AttributeError:  # another C library than GNU's
         pass
@@ -121,26 +120,30 @@ class Spare:
     """Memory that is in the heap before a call needs it, of a process that keeps what is freed.
 
     What a heap must hold is more than what a call holds at its peak: an aligned block does not fit where its like was freed. So twice
-    what a call had to fault in is put there before the next, until none has to.
+    what a call made the process grow by is put there before the next, a few times.
     """
 
     def __init__(self) -> None:
-        self._before = _faults()
+        self._before, self._left = _resident(), REFILLS
 
     def begin(self) -> None:
         """A call begins."""
-        self._before = _faults()
+        self._before = _resident()
 
     def refill(self) -> None:
         """Between calls, when what the last one made is freed."""
-        size = min(2 * PAGE * (_faults() - self._before), MOST_SPARE)
-        if size >= LEAST_SPARE and (block := _libc.malloc(size)):
+        size = min(2 * (_resident() - self._before), MOST_SPARE)
+        if size >= LEAST_SPARE and self._left and (block := _libc.malloc(size)):
             ctypes.memset(block, 0, size)
             _libc.free(block)
+            self._left -= 1
 
 
-def _faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def _resident() -> int:
+    """Bytes of this process's own memory that are there; shared memory is not its own."""
+    with open("/proc/self/statm", "rb") as file:
+        _, resident, shared, *_ = map(int, file.read().split())
+    return PAGE * (resident - shared)
 
 
 def give_back() -> None:

@@ -24,6 +24,23 @@ from tests.composer.triton_programs import Program, nth
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.parametrize(("body", "fused"), [("tl.dot(a, a)", True), ("tl.exp(a)", False)])
+def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -> None:
+    """By the launcher that all Triton texts share, compact ones too."""
+    asked: list[dict[str, Any]] = []
+
+    class Kernel:
+        fn = staticmethod(eval(f"lambda a: {body}"))
+
+        def __getitem__(self, grid: tuple[int]) -> Callable[..., object]:
+            return lambda *_, **options: asked.append(options)
+
+    made: dict[str, Any] = {}
+    exec(renderer.LAUNCHER, made)
+    made["dvk_launcher"](Kernel(), 7, 4)(torch.zeros(4))
+    assert asked == [{"num_warps": 4, "enable_fp_fusion": fused}]
+
+
 def child(mode: str) -> dict[str, list[str]]:
     """Key → what was wrong, from a process of its own: whether to interpret is settled when Triton is imported."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

@@ -40,7 +40,7 @@ def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any
     }
     found = []
     for function in functions:
-        options = {"num_warps": function.warps, "enable_fp_fusion": renderer.fused(kernel)}
+        options = {"num_warps": function.warps, "enable_fp_fusion": "tl.dot(" in function.text}  # as dvk_launcher has it
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)

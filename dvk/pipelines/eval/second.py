@@ -1,8 +1,9 @@
 """The second time of winners: who won among several turns was lucky as well as good, so it is timed anew, and only that counts.
 
-On a GPU most turns are timed by the device alone, and those that replay a CUDA graph from end to end, since the host's time is what
-they save. Where a sample has winners of both kinds the two race from end to end, and the graph has the place only if it is shown to
-be faster there; else the figure stays the device's. A claim is made of one of them.
+On a GPU most turns are timed by the device alone. From end to end are those that replay a CUDA graph, since the host's time is what
+they save, and what no launch plan can stand for. Where a sample has winners of both kinds the two race from end to end, and the second
+has the place only if it is shown to be faster there; else the figure stays the device's. A claim is made of one of them, and of
+the other one if the first is found wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dvk.config import Config
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import Request
 from dvk.pipelines.eval.rows import tries, winners
-from dvk.records import Candidate, Episode, Task, Tier, Turn, Verdict
+from dvk.records import Candidate, Episode, Status, Task, Tier, Turn, Verdict
 
 Key = tuple[str, int]
 """A task and a sample of it."""
@@ -43,23 +44,29 @@ def time_again(
     progress.stage(f"timing {len(found)} winners again")
     single = {key: best[0] for key, best in found.items() if len(best) == 1}
     races = {key: _race(best) for key, best in found.items() if len(best) > 1}
-    # One that is slower than eager from end to end gains nothing by its graph: no need to see it run.
-    single |= {key: ours for key, (ours, graph) in races.items() if graph.verdict.timing.speedup.lo <= 1}  # type: ignore[union-attr]
+    # There is nothing to see where the first is faster than eager and the second, from end to end, is not.
+    single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
+    others = {key: whole for key, (_, whole) in races.items()}
     pool = harness.Pool(workers, config)
-    for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, request, progress):
-        ours, graph = races[key]
+    for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, progress):
+        ours, whole = races[key]
         if not _faster(verdicts[1], verdicts[0]):
             single[key] = ours
         elif request.claim:
-            single[key] = graph
+            single[key], others[key] = whole, ours
         else:
-            yield _row(key, graph, verdicts[1])
-    places = list(single)
-    jobs = [_job(tasks[key[0]], single[key]) for key in places]
-    contract = contract_for(jobs[0][0].device) if jobs else "module"
-    for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract):
-        progress.judged(1)
-        yield _row(places[position], single[places[position]], verdict)
+            yield _row(key, whole, verdicts[1])
+    while single:
+        places, wrong = list(single), {}
+        jobs = [_job(tasks[key[0]], single[key]) for key in places]
+        for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract_for(jobs[0][0].device)):
+            progress.judged(1)
+            key = places[position]
+            if verdict.status is not Status.OK and key in others:
+                wrong[key] = others.pop(key)
+            else:
+                yield _row(key, single[key], verdict)
+        single = wrong
 
 
 def _won(episode: Episode, all_count: bool) -> dict[Key, list[Turn]]:
@@ -77,19 +84,23 @@ def _race(best: Sequence[Turn]) -> Race:
 
 
 def _raced(
-    pool: harness.Pool, races: dict[Key, Race], tasks: dict[str, Task], request: Request, progress: Progress
+    pool: harness.Pool, races: dict[Key, Race], tasks: dict[str, Task], progress: Progress
 ) -> Iterator[tuple[Key, list[Verdict]]]:
     """Both of each race, timed from end to end, in their order."""
     places = [(key, side) for key in races for side in range(2)]
     jobs = [_job(tasks[key[0]], races[key][side]) for key, side in places]
     seen: dict[Key, dict[int, Verdict]] = defaultdict(dict)
-    baselines = () if request.claim else request.baselines
-    for position, verdict in pool.map(jobs, tier="search", baselines=baselines, contract="module"):
+    for position, verdict in pool.map(jobs, tier="search", contract="module"):
         progress.judged(1)
         key, side = places[position]
         seen[key][side] = verdict
         if len(seen[key]) == 2:
             yield key, [seen[key][0], seen[key][1]]
+
+
+def _gain(turn: Turn) -> float:
+    """The lower end of its speedup; it was timed."""
+    return turn.verdict.timing.speedup.lo  # type: ignore[union-attr]
 
 
 def _faster(one: Verdict, other: Verdict) -> bool:

@@ -16,7 +16,7 @@ replaying the strategy on what is recorded. Ctrl-C ends the search and keeps the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
         if known and known != [one.id for one in every]:
             raise UsageError(f"`{run.path}` holds a search for other sets of inputs", "give the same --also, or choose another --out")
-        if run.answered(request, config):
+        if run.answered(replace(request, spec=task.id, device=device, backend=backend), config):
             return dict(run.read("summary.jsonl")[-1])
         if not known:
             run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
