@@ -140,9 +140,12 @@ class Spare:
 
 
 def _resident() -> int:
-    """Bytes of this process's own memory that are there; shared memory is not its own."""
-    with open("/proc/self/statm", "rb") as file:
-        _, resident, shared, *_ = map(int, file.read().split())
+    """Bytes of this process's own memory that are there; shared memory is not its own. 0 where that is not told."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except OSError:
+        return 0
     return PAGE * (resident - shared)
 
 
