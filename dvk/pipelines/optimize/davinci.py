@@ -27,7 +27,7 @@ def with_checkpoint(request: Request, path: Path) -> Request:
     """
     if request.backbone is not None:
         raise UsageError("--davinci brings its own backbone", "drop --backbone, or --davinci")
-    folder = model_folder(path.expanduser().absolute())
+    folder = model_folder(path.expanduser())
     library = request.library
     if library is None and (file := snapshots.find(folder) or snapshots.find(path.expanduser())) is not None:
         library = imported(file)
