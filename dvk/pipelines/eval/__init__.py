@@ -56,9 +56,10 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
         if run.answered(request, config):
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
         problems, config = suites.settled(problems, run), writers.settled(request.model, config)
+        workers = playing.workers_for(request, config, device)
         with Progress(len(problems)) as progress, Meter(run) as meter:
             progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
-                         f"{playing.workers_for(request, config, device)} candidates at a time: {run.path}")
+                         f"{workers} candidates at a time: {run.path}")
             episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
             unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
             done = {e.task.name for e in episodes} | {u.name for u in unplayed}
@@ -77,7 +78,6 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                 meter.note()
                 progress.ended(told(result))
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
-            workers = playing.workers_for(request, config, device)
             for row in second.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
