@@ -183,11 +183,11 @@ class Cases:
 
     def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
         """A candidate's result by `calls.describe` against a case."""
-        found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
+        found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed)
         if not found.ok and found.worst == found.worst and not case.looked_up:
             case.looked_up = True
             if self._calibration.held(case.draw, case.spec_text, case.expected):
-                found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity)
+                found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed)
         return found
 
     def check_buffers(self, case: Case, got: Buffers) -> Outcome:

@@ -36,17 +36,22 @@ _EXACT = frozenset(
 )
 
 
+STRONG, STRONG_HALF = 16, 2
+"""Units in the last place, of float32 and float64, and of halves, which are summed in float32."""
+
+
 class Shake(TorchDispatchMode):
     """Run the body with every computed floating value off by up to one unit in its last place.
 
     Args:
         seed: of the noise.
         inward: only towards zero, by up to two units: a probability stays one, an index in its range.
+        strong: by as many units as a sum in another order may be off by.
     """
 
-    def __init__(self, seed: int, inward: bool = False):
+    def __init__(self, seed: int, inward: bool = False, strong: bool = False):
         super().__init__()
-        self._seed, self._inward = seed, inward
+        self._seed, self._inward, self._strong = seed, inward, strong
         self._generators: dict[torch.device, torch.Generator] = {}
 
     @classmethod
@@ -68,7 +73,7 @@ class Shake(TorchDispatchMode):
     def _disturb(self, tensor: torch.Tensor) -> None:
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
             return
-        tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward))
+        tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward, self._strong))
 
     def _generator(self, device: torch.device) -> torch.Generator:
         """One a device, apart from the generators that the reference draws from."""
@@ -77,10 +82,10 @@ class Shake(TorchDispatchMode):
         return self._generators[device]
 
 
-def shaken(tensor: torch.Tensor, seed: int, inward: bool = False) -> torch.Tensor:
-    """A floating tensor with every value off by up to one unit in its last place; zeros stay."""
+def shaken(tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False) -> torch.Tensor:
+    """A floating tensor with every value off by up to one unit in its last place, or see `Shake`; zeros stay."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
-    return (tensor * _noise(tensor, generator, inward)).to(tensor.dtype)
+    return (tensor * _noise(tensor, generator, inward, strong)).to(tensor.dtype)
 
 
 def coarsened(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
@@ -96,8 +101,10 @@ def coarsened(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Te
     return torch.where(wide.isfinite(), rounded, wide).to(tensor.dtype)
 
 
-def _noise(tensor: torch.Tensor, generator: torch.Generator, inward: bool) -> torch.Tensor:
+def _noise(tensor: torch.Tensor, generator: torch.Generator, inward: bool, strong: bool) -> torch.Tensor:
     kind = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
     u = torch.rand(tensor.shape, dtype=kind, device=tensor.device, generator=generator)
     eps = torch.finfo(tensor.dtype).eps
+    if strong:
+        eps *= STRONG if eps < 1e-4 else STRONG_HALF
     return u.mul_(2 * eps).add_(1 - (2 if inward else 1) * eps)

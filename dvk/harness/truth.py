@@ -132,8 +132,8 @@ class Reference:
         finally:
             self.use(draw.weights)
 
-    def disturbed(self, draw: Draw, seed: int) -> Answer | None:
-        """The answer with rounding noise in inputs and in every operator's result."""
+    def disturbed(self, draw: Draw, seed: int, strong: bool = False) -> Answer | None:
+        """The answer with rounding noise in inputs and in every operator's result; `strong`: see `Shake`."""
 
         def run() -> Any:
             domain = self.domain(draw)
@@ -142,10 +142,10 @@ class Reference:
 
             def noisy(tensor: torch.Tensor) -> torch.Tensor:
                 free = next(loose) if loose is not None else kind_of(tensor, domain) != "fixed"
-                return shaken(tensor, seed, domain.demanding) if free else tensor
+                return shaken(tensor, seed, domain.demanding, strong) if free else tensor
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
-            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding))
+            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding, strong))
 
         try:
             return self._attempt(run)

@@ -1,0 +1,48 @@
+"""An edge too rare to be met by the first noise: excused where stronger noise finds it, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.harness.cases import Cases
+from dvk.harness.sensitivity import Sensitivity
+from tests.harness.problems import cases_of, judged, model
+
+TWO_ORDERS = """
+        ours, theirs = (x * self.w).sum(-1), (x.flip(-1) * self.w.flip(-1)).sum(-1)
+        larger = theirs + self.apart > ours
+        return {}"""
+INIT = "self.w = nn.Parameter(torch.randn(512)); self.register_buffer('apart', torch.tensor([0.0] + [1.0] * 63))"
+RETURNS = {"indices": "larger.long()", "values": "torch.where(larger, x[:, 0], x[:, 1])"}
+
+
+def of(returned: str) -> Cases:
+    """Of the first row only the order of a sum decides."""
+    return cases_of(model(TWO_ORDERS.format(RETURNS[returned]).strip(), "[torch.randn(64, 512)]", INIT))
+
+
+def answer(m: nn.Module, x: torch.Tensor, returned: str, flipped: tuple[int, ...]) -> torch.Tensor:
+    """The reference's, but for some rows."""
+    right = m(x)
+    other = 1 - right if returned == "indices" else torch.where(right == x[:, 0], x[:, 1], x[:, 0])
+    return torch.where(torch.zeros(64, dtype=torch.bool).index_fill(0, torch.tensor(flipped, dtype=torch.long), True), other, right)
+
+
+@pytest.mark.parametrize("returned", RETURNS)
+def test_only_what_is_on_the_edge_is_excused(returned: str) -> None:
+    cases = of(returned)
+    for number in range(3):
+        for flipped, ok in (((), True), ((0,), True), ((5,), False), ((0, 5), False), ((0, 1, 2, 3, 4, 5), False)):
+            case = cases.fresh(number)
+            case.sensitivity = [Sensitivity()]  # the first noise has met nothing
+            assert judged(cases, case, lambda m, x: answer(m, x, returned, flipped)).ok is ok, (number, flipped)  # noqa: B023
+
+
+def test_nothing_is_asked_where_many_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = of("indices")
+    case = cases.fresh(0)
+    case.sensitivity = [Sensitivity()]
+    monkeypatch.setattr(type(cases.reference), "disturbed", lambda *_: pytest.fail("a run of the reference for nothing"))
+    assert not judged(cases, case, lambda m, x: 1 - m(x)).ok
