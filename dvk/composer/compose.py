@@ -185,9 +185,12 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided"]
     if any(one.program.weights for one in fused):
         functions += ["dvk_bind", "dvk_bound"]
+    replayed = any(one.graph_replay for one in fused)
+    if makers or replayed:
+        functions.append("dvk_renew")
     if makers:
         functions.append("dvk_derived")
-    if any(one.graph_replay for one in fused):
+    if replayed:
         functions.append("dvk_replay")
     if backend == "cpp":
         functions.append("dvk_compile")

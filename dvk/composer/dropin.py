@@ -171,10 +171,11 @@ def _fits(task: Task, number: int, one: Fused) -> str:
     lines = []
     names = [parameter(str(node.target)) for node in one.inputs]
     for name, node in zip(names, one.inputs, strict=True):
+        where = f"{name}.is_{task.device}"
+        if task.device == "cuda":  # asking for the current device takes as long as all the rest
+            where = f"{name}.get_device() == " + ("torch.cuda.current_device()" if name == names[0] else f"{names[0]}.get_device()")
         lines.append(f"type({name}) in dvk_tensors and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
-                     f"and {name}.is_{task.device}")
-        if task.device == "cuda":
-            lines.append(f"{name}.get_device() == torch.cuda.current_device()")
+                     f"and {where}")
     for name, value in one.captured.constants.items():
         safe = parameter(name)
         lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
@@ -188,7 +189,8 @@ def _run(number: int, one: Fused, held: Held) -> str:
     own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
     unpack = [f"{bound}{',' if len(held) == 1 else ''} = self._dvk_weights"] if own else []
-    body = "\n".join([*unpack, *one.program.lines, f"return {one.program.result}"])
+    renewed = ["_dvk_values = dvk_renew(self)"] if one.program.derived else []
+    body = "\n".join([*unpack, *renewed, *one.program.lines, f"return {one.program.result}"])
     return f"    def {_method('run', number)}({', '.join(['self', *one.arguments])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 

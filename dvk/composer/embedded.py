@@ -141,18 +141,25 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     return ctypes.CDLL(path)
 
 
-def dvk_derived(module: torch.nn.Module, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
-    """What is computed from weights, a tensor mostly, made again whenever one of them is written or replaced.
+def dvk_renew(module: torch.nn.Module) -> dict:
+    """What was made of the weights so far; nothing once one of them is written or replaced.
 
     Writes through `.data` or under inference mode leave no trace and are not noticed.
     """
-    held = module.__dict__.setdefault("_dvk_derived_values", {})
-    key = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in sources]
-    found = held.get(name)  # another thread may put its own there
-    if found is None or found[0] != key:
-        # Holding on to the sources' memory keeps another tensor from taking its address.
-        found = held[name] = (key, make(*sources), [t.detach() for t in sources])
-    return found[1]
+    weights = module.__dict__.get("_dvk_weights", ())
+    state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
+    known = module.__dict__.get("_dvk_made")
+    if known is None or known[0] != state:
+        # Holding on to the weights' memory keeps another tensor from taking its address.
+        known = module.__dict__["_dvk_made"] = (state, {}, [t.detach() for t in weights])
+    return known[1]
+
+
+def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
+    """What is computed from weights, a tensor mostly, once for all calls between which they stay as they are."""
+    if name not in made:
+        made[name] = make(*sources)
+    return made[name]
 
 
 def dvk_strided(
@@ -177,13 +184,9 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
 
     if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
         return copies(run(*copies(inputs)))
-    module = run.__self__
-    # Buffers that no state_dict holds are among the weights that programs read.
-    weights = (*module.state_dict(keep_vars=True).values(), *module.__dict__.get("_dvk_weights", ()))
-    addresses = tuple((t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights)
-    graphs = module.__dict__.setdefault("_dvk_graphs", {})
-    held = graphs.get(run.__name__)
-    if held is None or held[0] != addresses:
+    made = dvk_renew(run.__self__)
+    held = made.get(run.__name__)
+    if held is None:
         static = copies(inputs)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -194,9 +197,8 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = run(*static)
-        tensors = [t for t in static if isinstance(t, torch.Tensor)]
-        held = graphs[run.__name__] = (addresses, graph, tensors, result)
-    _, graph, tensors, result = held
+        held = made[run.__name__] = (graph, [t for t in static if isinstance(t, torch.Tensor)], result)
+    graph, tensors, result = held
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
-    return copies(result)
+    return result.clone() if isinstance(result, torch.Tensor) else copies(result)

@@ -170,7 +170,7 @@ class HostWriter:
         # Made once: a kernel is given an address, which must outlive the expression that makes the tensor.
         data = self._literal(node.kwargs["data"])
         key = self._maker(f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ())
-        self.lines.append(f"_c{key} = dvk_derived(self, {key}, (), _dvk_make{key})")
+        self.lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
         return f"_c{key}"
 
     def _maker(self, source: str, operands: tuple[str, ...]) -> int:
@@ -297,7 +297,7 @@ class HostWriter:
         if node.op == "derived":
             key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
-            return f"dvk_derived(self, {key}, ({sources}), _dvk_make{key})"
+            return f"dvk_derived(_dvk_values, {key}, ({sources}), _dvk_make{key})"
         return spelled(node, self.value)
 
     def _literal(self, value: Any) -> str:

@@ -57,7 +57,7 @@ class Variant:
         self.functions: list[Function] = [f for k in self.kernels for f in renderer.functions(k, self.schedules[k.name])[0]]
         self.texts = [renderer.render(k, self.schedules[k.name]) for k in self.kernels]
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in host.weights]
-        body = "\n".join(f"    {line}" for line in [*bound, *host.lines, f"return {host.result}"])
+        body = "\n".join(f"    {line}" for line in [*bound, "_dvk_values = {}", *host.lines, f"return {host.result}"])
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
         body = re.sub(r"= (\S+)\.new_empty\(", r"= poisoned(\1.new_empty, ", body)
         self.text = "\n".join(host.derived) + f"\ndef run(self, {', '.join(program.names)}):\n{body}\n"

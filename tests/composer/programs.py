@@ -99,6 +99,8 @@ class Program:
             self.functions[name] = f"m{number}_{name}", len(made.read) + len(made.written)
         self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
+        weights = "".join(f"{held_name(node)}, " for node in program.weights)
+        bound += [f"self.__dict__['_dvk_weights'] = ({weights})", "_dvk_values = dvk_renew(self)"]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
@@ -107,6 +109,7 @@ class Program:
             "torch": torch,
             "dvk_strided": embedded.dvk_strided,
             "dvk_derived": embedded.dvk_derived,
+            "dvk_renew": embedded.dvk_renew,
             "poisoned": poisoned,
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
         }

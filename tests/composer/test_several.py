@@ -158,10 +158,10 @@ def test_a_common_kernel_is_there_once(three: Watched) -> None:
 def test_what_is_made_of_weights_is_made_once_for_all() -> None:
     found = Watched(FOLDED, [(torch.randn(2, 3, 6, 6),), (torch.randn(1, 3, 8, 8),)])
     assert found.ran(torch.randn(2, 3, 6, 6)) == "_dvk_run" and found.ran(torch.randn(1, 3, 8, 8)) == "_dvk_run_2"
-    made = {number: held[1] for number, held in found.new._dvk_derived_values.items()}
+    made = dict(found.new._dvk_made[1])
     assert made and found.candidate.source.count("\n_dvk_make") == len(made)
     found.ran(torch.randn(2, 3, 6, 6))
-    assert all(found.new._dvk_derived_values[number][1] is tensor for number, tensor in made.items())
+    assert all(found.new._dvk_made[1][number] is tensor for number, tensor in made.items())
 
 
 def test_a_module_that_its_inputs_make_another_one_cannot_be_joined() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from dvk.errors import TaskError
 from dvk.harness import keeping
-from dvk.harness.calls import call, describe, leaf_names, put_buffers
+from dvk.harness.calls import buffers_of, call, describe, leaf_names, put_buffers
 from dvk.harness.cases import Cases
 from dvk.harness.families import FAMILIES
 from dvk.harness.keys import LARGE_BYTES, plan, reduced
@@ -317,6 +317,18 @@ def test_a_returned_buffer_is_a_copy() -> None:
     result = call(module, [torch.ones(1)], {}, 0)
     put_buffers(module, {"seen": torch.zeros(2)})
     assert result.tolist() == [1, 1]
+
+
+def test_buffers_that_are_what_they_should_be_are_not_written() -> None:
+    """Whoever keeps what follows from them would make it anew in each timed call."""
+    norm = nn.BatchNorm1d(3)
+    kept = buffers_of(norm)
+    assert norm.running_mean is not None and norm.running_var is not None
+    norm.running_var[1] = 4.0
+    versions = [buffer._version for buffer in norm.buffers()]
+    put_buffers(norm, kept)
+    assert norm.running_var.tolist() == [1, 1, 1]
+    assert [now._version - was for now, was in zip(norm.buffers(), versions, strict=True)] == [0, 1, 0]
 
 
 def test_who_is_right_where_the_reference_is_not_is_right() -> None:

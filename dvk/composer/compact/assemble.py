@@ -62,9 +62,11 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", *frame.functions(backend)]
     if program.weights:
         functions += ["dvk_bind", "dvk_bound"]
+    replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
+    if program.derived or replay:
+        functions.append("dvk_renew")
     if program.derived:
         functions.append("dvk_derived")
-    replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
     if backend == "cpp":
         functions.append("dvk_compile")
         header = "\n".join([*(f"import {m}" for m in cpp.MODULES), *TYPES, "", "import torch"])
@@ -132,7 +134,7 @@ def _program(task: Task, run: ast.FunctionDef, nodes: Mapping[str, Node]) -> Pro
         else:
             key, data = len(derived), node.kwargs["data"]
             derived.append(f"_dvk_make{key} = lambda: torch.tensor({_data(data)}, dtype=torch.{node.dtype}, device='{task.device}')")
-            lines.append(f"_c{key} = dvk_derived(self, {key}, (), _dvk_make{key})")
+            lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
             values.append(f"_c{key}")
     return Program(lines, f"dvk_program({', '.join(values)})", weights, weights, derived)
 
