@@ -13,7 +13,7 @@ from dvk.composer import pages
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
-from dvk.composer.recipes.edit import RANDOM, is_random
+from dvk.composer.recipes.edit import is_random
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph], "Graph | None"]
@@ -156,8 +156,7 @@ def is_static(graph: Graph) -> bool:
     """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
     from dvk.composer.lowering import writes_in_place
 
-    return not any(writes_in_place(n) or is_random(n) or any(word in n.op for word in RANDOM) or
-                   (n.op.startswith("aten.batch_norm") and n.args[5]) for n in graph.nodes)
+    return not any(writes_in_place(n) or is_random(n) or (n.op.startswith("aten.batch_norm") and n.args[5]) for n in graph.nodes)
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
