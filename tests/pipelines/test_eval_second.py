@@ -18,14 +18,15 @@ from tests.pipelines.evaluations import episode, verdict
 
 Asked = list[tuple[str, str, tuple[str, ...], list[str]]]
 """Tier, contract, baselines and sources of each map."""
-Judged = tuple[Asked, dict[str, float | None]]
+Judged = tuple[Asked, dict[str, float | None], set[str]]
 
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
-    """What is asked of the judge, and what it says by source; 1.5 where nothing is said."""
+    """What is asked of the judge, what it says by source, 1.5 where nothing is said, and what it finds wrong at a claim."""
     asked: Asked = []
     speeds: dict[str, float | None] = {}
+    wrong: set[str] = set()
 
     class Pool:
         def __init__(self, *_: Any):
@@ -34,10 +35,11 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
         def map(self, jobs: Any, tier: Any, contract: str, baselines: Any = ()) -> list[tuple[int, Verdict]]:
             if jobs:
                 asked.append((tier, contract, tuple(baselines), [candidate.source for _, candidate in jobs]))
-            return [(n, verdict(speeds.get(c.source, 1.5)).model_copy(update={"tier": tier})) for n, (_, c) in enumerate(jobs)]
+            found = [None if tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5) for _, c in jobs]
+            return [(n, verdict(speed).model_copy(update={"tier": tier})) for n, speed in enumerate(found)]
 
     monkeypatch.setattr("dvk.harness.Pool", Pool)
-    return asked, speeds
+    return asked, speeds, wrong
 
 
 def on_gpu(one: Episode, *regimes: str) -> Episode:
@@ -67,7 +69,7 @@ nothing that is."""
 
 
 def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end(tmp_path: Path, judged: Judged) -> None:
-    asked, speeds = judged
+    asked, speeds, _ = judged
     speeds |= {"1_A 0 0": 1.1, "1_A 0 2": 1.8, "3_C 0 0": 1.9, "3_C 0 1": 2.0, "5_E 0 0": None, "5_E 0 1": 0.99}
     found = {row["task"]: row for row in again(tmp_path, TWO_WAYS)}
     assert asked == [
@@ -83,13 +85,14 @@ def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end(tmp_path:
 
 
 def test_a_claim_is_made_of_one_of_two(tmp_path: Path, judged: Judged) -> None:
-    asked, speeds = judged
-    speeds |= {"1_A 0 0": None, "1_A 0 2": 1.8, "3_C 0 0": 1.9, "3_C 0 1": None, "4_D 0 0": None}
+    asked, speeds, wrong = judged
+    speeds |= {"1_A 0 0": None, "1_A 0 2": 1.8, "3_C 0 0": 1.9, "3_C 0 1": None, "4_D 0 0": 0.96, "4_D 0 1": 0.98}
+    wrong.add("4_D 0 1")
     found = again(tmp_path, TWO_WAYS[:4], claim=True)
     assert [(tier, baselines, sources) for tier, _, baselines, sources in asked] == [
-        ("search", (), ["1_A 0 0", "1_A 0 2", "3_C 0 0", "3_C 0 1"]),
-        ("claim", ("compile",), ["2_B 0 0", "4_D 0 0", "1_A 0 2", "3_C 0 0"]),
-        ("claim", ("compile",), ["4_D 0 1"]),
+        ("search", (), ["1_A 0 0", "1_A 0 2", "3_C 0 0", "3_C 0 1", "4_D 0 0", "4_D 0 1"]),
+        ("claim", ("compile",), ["2_B 0 0", "1_A 0 2", "3_C 0 0", "4_D 0 1"]),
+        ("claim", ("compile",), ["4_D 0 0"]),
     ]
     assert len(found) == 4 and all(row["verdict"].timing for row in found), "what is found wrong leaves its place to the other"
 

@@ -2,8 +2,8 @@
 
 On a GPU most turns are timed by the device alone. From end to end are those that replay a CUDA graph, since the host's time is what
 they save, and what no launch plan can stand for. Where a sample has winners of both kinds the two race from end to end, and the second
-has the place only if it is shown to be faster there; else the figure stays the device's. A claim is made of one of them, and of
-the other one if the first is found wrong.
+has the place only if it is shown to be faster there; else the figure stays the device's. A claim is from end to end in any case, and
+made of whichever was faster there, or of the other one if that is found wrong.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ def time_again(
     progress.stage(f"timing {len(found)} winners again")
     single = {key: best[0] for key, best in found.items() if len(best) == 1}
     races = {key: _race(best) for key, best in found.items() if len(best) > 1}
-    # There is nothing to see where the first is faster than eager and the second, from end to end, is not.
-    single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
+    if not request.claim:
+        # There is nothing to see where the first is faster than eager and the second, from end to end, is not.
+        single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
     others = {key: whole for key, (_, whole) in races.items()}
     pool = harness.Pool(workers, config)
     for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, progress):
         ours, whole = races[key]
-        if not _faster(verdicts[1], verdicts[0]):
-            single[key] = ours
-        elif request.claim:
-            single[key], others[key] = whole, ours
-        else:
+        if request.claim:
+            single[key], others[key] = (whole, ours) if _speed(verdicts[1]) > _speed(verdicts[0]) else (ours, whole)
+        elif _faster(verdicts[1], verdicts[0]):
             yield _row(key, whole, verdicts[1])
+        else:
+            single[key] = ours
     while single:
         places, wrong = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]
@@ -101,6 +102,10 @@ def _raced(
 def _gain(turn: Turn) -> float:
     """The lower end of its speedup; it was timed."""
     return turn.verdict.timing.speedup.lo  # type: ignore[union-attr]
+
+
+def _speed(verdict: Verdict) -> float:
+    return verdict.timing.speedup.value if verdict.timing is not None else 0.0
 
 
 def _faster(one: Verdict, other: Verdict) -> bool:
