@@ -123,7 +123,7 @@ class Bench:
         return board
 
     def introduce(self, peer: Peer, source: str) -> None:
-        """Have a runner load its code, with the native inputs lent to it."""
+        """Have a runner load its code, with the native inputs lent to it; its answer is still to be taken."""
         built = self.cases.built
         board = self.board_for(self.native)
         call = slots.empty(self.native.args, self.native.kwargs)

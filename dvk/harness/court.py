@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from dvk import machine
@@ -210,24 +211,24 @@ class Court:
             self._arms.pop(name).close()
         self._referee.session.log()
 
-    def _add_arm(self, name: str, deadline: float | None) -> None:
-        """Start a trusted runner and have the referee prepare it."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            target = PLAYER if name == "player" else RUNNER
-            session = Session(target, self._limits, descriptors=[theirs.fileno()], late_env={**trusted_env(), **self._env, **self._arm_env})
-            self._arms[name] = session
-            self._referee.send({"arm": name, "pid": session.pid}, [ours.fileno()])
-        answer = self._referee.wait("arm", self.config.limits.wall_s, deadline)
+    def _add_arms(self, names: Sequence[str], deadline: float | None) -> None:
+        """Start trusted runners and have the referee prepare them, all at a time: each takes seconds."""
+        env = {**trusted_env(), **self._env, **self._arm_env}
+        with ExitStack() as sockets:
+            ends = [[sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names]
+            for name, (_, theirs) in zip(names, ends, strict=True):
+                self._arms[name] = Session(PLAYER if name == "player" else RUNNER, self._limits, descriptors=[theirs], late_env=env)
+            self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
+        answer = self._referee.wait("arms", self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
-            raise RefereeDied(f"while it prepared {name}")
-        if "failed" in answer.value:
+            raise RefereeDied(f"while it prepared {', '.join(names)}")
+        for name, error in answer.value["failed"].items():
             self._arms.pop(name).close()
             if name.startswith("reference"):
-                self.broken = f"the reference failed: {answer.value['failed']}"
+                self.broken = f"the reference failed: {error}"
                 raise RefereeDied(self.broken)
-            print(f"baseline {name} is left out: {answer.value['failed']}", file=sys.stderr)
-            self._left_out[name] = str(answer.value["failed"])
+            print(f"baseline {name} is left out: {error}", file=sys.stderr)
+            self._left_out[name] = error
 
     def _end_arms(self) -> None:
         for name in [name for name in self._arms if name != "player"]:
@@ -243,7 +244,7 @@ class Court:
     def _replayed(self, candidate: Candidate, deadline: float | None) -> Measured | None:
         """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
         if "player" not in self._arms:  # it takes seconds to start, and so does what recorders are forked from
-            self._add_arm("player", deadline)
+            self._add_arms(["player"], deadline)
             self._fresh = True
         with self._referee.lap("record"):
             found = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
@@ -262,7 +263,7 @@ class Court:
         """Findings on a launch plan; None where a player that was not fresh ended."""
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
-            self._add_arm("player", deadline)
+            self._add_arms(["player"], deadline)
         if "player" not in self._arms:
             error = f"no process could be started to replay its launches: {self._left_out['player']}"
             return Measured({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
@@ -313,9 +314,9 @@ class Court:
         untimed = self._untimed(candidate)
         timed = timed and untimed is None
         if timed:
-            for name in ("reference", *((CONTROL,) if control else ()), *self.baselines):
-                if name not in self._arms and name not in self._left_out:
-                    self._add_arm(name, deadline)
+            wanted = ("reference", *((CONTROL,) if control else ()), *self.baselines)
+            if missing := [name for name in wanted if name not in self._arms and name not in self._left_out]:
+                self._add_arms(missing, deadline)
             if self._alone_ms is None:
                 self._alone_ms = self._alone(deadline)
         given = self._given(candidate)

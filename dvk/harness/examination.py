@@ -143,9 +143,11 @@ class Examination:
                 if self.own is not None and deprived:
                     with self.own.loaded():
                         self.bench.introduce(self.peer, source)
+                        self.peer.answer()
                         self.follows = self._load(0)
                 elif plan is None:
                     self.bench.introduce(self.peer, source)
+                    self.peer.answer()
                 else:
                     loaded = self.peer.ask("plan", plan=plan)
                     self.compiled = loaded.get("compiled", {})

@@ -98,15 +98,33 @@ class Peer:
             Interfered: the answer is not one.
             Gone: the runner has ended.
         """
+        self.tell(do, descriptors, **order)
+        return self.answer()
+
+    def tell(self, do: str, descriptors: tuple[int, ...] = (), **order: Any) -> None:
+        """Send an order whose answer is taken later.
+
+        Raises:
+            Gone: the runner has ended.
+        """
         self._held.wake()
         self.link.send({"do": do, **order}, descriptors)
-        return self._answer()
+
+    def answer(self) -> dict[str, Any]:
+        """Of the order told last; raises as `ask`."""
+        try:
+            answer = self.link.receive()
+        except Garbled:
+            raise Interfered("it wrote to the judge's line") from None
+        if "failed" in answer:
+            raise self._failure(answer)
+        return answer
 
     def build(self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool) -> None:
-        """Load the code and lend it its first inputs."""
+        """Load the code and lend it its first inputs; its answer is still to be taken."""
         offer, descriptors = board.offer()
         role = self.name.split("#")[0]
-        self.ask(
+        self.tell(
             "build", (self._control_descriptor, *descriptors), task=task.model_dump(mode="json"), role=role, source=source,
             inputs={"offer": offer, "call": call}, on_device=on_device, training=training,
         )
@@ -320,15 +338,6 @@ class Peer:
         finally:
             if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
                 before.close()
-
-    def _answer(self) -> dict[str, Any]:
-        try:
-            answer = self.link.receive()
-        except Garbled:
-            raise Interfered("it wrote to the judge's line") from None
-        if "failed" in answer:
-            raise self._failure(answer)
-        return answer
 
     def _failure(self, answer: dict[str, Any]) -> Exception:
         failed = answer.get("failed")

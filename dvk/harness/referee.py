@@ -5,7 +5,7 @@ Candidates and the arms they are timed against run in processes of their own (`r
 of the line arrive here as descriptors with the parent's orders.
 
 From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
-    {arm: name, pid} + descriptor                 → {arm: name} or {arm: name, failed: why}
+    {runners: {name: pid}} + a descriptor each    → {arms: names, failed: {name: why}}
     {candidate, source, tier, pid, untimed, one_case, require_kernels, deprived, profile, arms, rounds, limit_s} + descriptor
                                                   → stages, then {findings}
     {candidate, plan, …}: the same for a launch plan, in the arm `player`
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -95,20 +95,15 @@ class _Referee:
             self._succeed(before)
 
     def _succeed(self, before: _Referee) -> None:
-        for name, peer in before.arms.items():
-            try:
-                if name not in LASTING:
-                    raise Gone
-                self._prepare(peer)
-                self.arms[name] = peer
-            except (Failed, Interfered, Gone):
-                peer.close()
+        for name in before.arms.keys() - LASTING:
+            before.arms.pop(name).close()
+        self._prepare(before.arms)
         before.bench.close()
         memory.give_back()
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        if "arm" in order:
-            return self._add_arm(order)
+        if "runners" in order:
+            return self._add_arms(order["runners"])
         if "alone" in order:
             with self._lane(True):
                 return {"alone": self.bench.alone(self.arms["reference"])}
@@ -129,24 +124,34 @@ class _Referee:
     def say(self, stage: str) -> None:
         self.channel.send({"stage": stage})
 
-    def _add_arm(self, order: dict[str, Any]) -> dict[str, Any]:
-        name: str = order["arm"]
-        if name in self.arms:
+    def _add_arms(self, pids: dict[str, int]) -> dict[str, Any]:
+        for name in pids.keys() & self.arms.keys():
             self.arms.pop(name).close()
-        peer = Peer(name, self.channel.descriptors.pop(0), order["pid"], self.task.device)
-        try:
-            self._prepare(peer)
-        except (Failed, Interfered, Gone) as error:
-            peer.close()
-            return {"arm": name, "failed": str(error) or "its process ended"}
-        self.arms[name] = peer
-        return {"arm": name}
+        peers = {name: Peer(name, self.channel.descriptors.pop(0), pid, self.task.device) for name, pid in pids.items()}
+        failed = self._prepare(peers)
+        return {"arms": list(peers), "failed": failed}
 
-    def _prepare(self, peer: Peer) -> None:
+    def _prepare(self, peers: dict[str, Peer]) -> dict[str, str]:
+        """Make arms of them; why those failed that did, which are closed."""
+        failed: dict[str, str] = {}
+
+        def each(step: Callable[[Peer], object]) -> None:
+            for name, peer in peers.items():
+                try:
+                    if name not in failed:
+                        step(peer)
+                except (Failed, Interfered, Gone) as error:
+                    peer.close()
+                    failed[name] = str(error) or "its process ended"
+
         with self._lane(False):
-            self.bench.introduce(peer, "")
-            self.bench.load(peer, 0)
-            peer.ask("prepare")
+            each(lambda peer: self.bench.introduce(peer, ""))
+            each(Peer.answer)
+            each(lambda peer: self.bench.load(peer, 0))
+            each(lambda peer: peer.tell("prepare"))
+            each(Peer.answer)
+        self.arms |= {name: peer for name, peer in peers.items() if name not in failed}
+        return failed
 
     def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
         plan: dict[str, Any] | None = order.get("plan")

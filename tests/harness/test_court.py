@@ -95,11 +95,12 @@ def court(monkeypatch: pytest.MonkeyPatch) -> Court:
     made = Court(task("affine"), QUICK, contract="plan")
     started: list[Player] = []
 
-    def add_arm(name: str, deadline: float | None) -> None:
+    def add_arms(names: list[str], deadline: float | None) -> None:
+        (name,) = names
         started.append(Player(f"exit {len(started)}"))
         made._arms[name] = started[-1]  # type: ignore[assignment]
 
-    monkeypatch.setattr(made, "_add_arm", add_arm)
+    monkeypatch.setattr(made, "_add_arms", add_arms)
     made.started = started  # type: ignore[attr-defined]
     return made
 
@@ -155,7 +156,7 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int
 
 
 def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(court, "_add_arm", lambda name, _: court._left_out.update({name: "OutOfMemoryError: CUDA out of memory."}))
+    monkeypatch.setattr(court, "_add_arms", lambda names, _: court._left_out.update(dict.fromkeys(names, "CUDA out of memory.")))
     assert crowded(played(court).findings["error"])
 
 

@@ -37,6 +37,7 @@ def runner(source: str) -> Iterator[tuple[Peer, Board]]:
     try:
         built = {"on_device": False, "training": True}
         peer.build(task("affine"), "import torch, time, threading\n" + source, board, slots.empty([torch.ones(1)], {}), **built)
+        peer.answer()
         yield peer, board
     finally:
         peer.close()
