@@ -100,7 +100,7 @@ class Program:
         self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
         weights = "".join(f"{held_name(node)}, " for node in program.weights)
-        bound += [f"self.__dict__['_dvk_weights'] = ({weights})", "_dvk_values = dvk_renew(self)"]
+        bound += [f"self.__dict__['_dvk_weights'] = ({weights})", "_, _dvk_values = dvk_renew(self)"]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
