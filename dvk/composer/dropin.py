@@ -140,6 +140,7 @@ class ModelNew({base}):
 
     def _apply(self, *args, **kwargs):
         self._dvk_forget()
+        self.__dict__.pop("_dvk_made", None)  # it holds memory on the device that the weights may be about to leave
         return super()._apply(*args, **kwargs)
 
     def load_state_dict(self, *args, **kwargs):
@@ -172,8 +173,10 @@ def _fits(task: Task, number: int, one: Fused) -> str:
     names = [parameter(str(node.target)) for node in one.inputs]
     for name, node in zip(names, one.inputs, strict=True):
         where = f"{name}.is_{task.device}"
-        if task.device == "cuda":  # asking for the current device takes as long as all the rest
-            where = f"{name}.get_device() == " + ("torch.cuda.current_device()" if name == names[0] else f"{names[0]}.get_device()")
+        if task.device == "cuda":
+            # Asking for the current device takes as long as all the rest, and raises where there is none.
+            where = f"{name}.get_device() == {names[0]}.get_device()" if name != names[0] else \
+                f"{where} and {name}.get_device() == torch.cuda.current_device()"
         lines.append(f"type({name}) in dvk_tensors and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
                      f"and {where}")
     for name, value in one.captured.constants.items():
@@ -188,9 +191,9 @@ def _run(number: int, one: Fused, held: Held) -> str:
     """The method that is the program."""
     own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
-    unpack = [f"{bound}{',' if len(held) == 1 else ''} = self._dvk_weights"] if own else []
-    renewed = ["_dvk_values = dvk_renew(self)"] if one.program.derived else []
-    body = "\n".join([*unpack, *renewed, *one.program.lines, f"return {one.program.result}"])
+    renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
+    unpack = [f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"] if own else []
+    body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
     return f"    def {_method('run', number)}({', '.join(['self', *one.arguments])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 

@@ -141,8 +141,8 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     return ctypes.CDLL(path)
 
 
-def dvk_renew(module: torch.nn.Module) -> dict:
-    """What was made of the weights so far; nothing once one of them is written or replaced.
+def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
+    """The weights, and what was made of them so far: nothing once one of them is written or replaced.
 
     Writes through `.data` or under inference mode leave no trace and are not noticed.
     """
@@ -152,7 +152,8 @@ def dvk_renew(module: torch.nn.Module) -> dict:
     if known is None or known[0] != state:
         # Holding on to the weights' memory keeps another tensor from taking its address.
         known = module.__dict__["_dvk_made"] = (state, {}, [t.detach() for t in weights])
-    return known[1]
+    # Both at once: another thread may bind other weights at any time.
+    return weights, known[1]
 
 
 def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
@@ -184,7 +185,7 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
 
     if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
         return copies(run(*copies(inputs)))
-    made = dvk_renew(run.__self__)
+    _, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)
     if held is None:
         static = copies(inputs)

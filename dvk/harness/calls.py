@@ -27,6 +27,9 @@ MAX_REPR = 200
 """Characters kept of an object that is neither a tensor nor a plain value."""
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 class NotDifferentiable(Exception):
     """No output depends on anything that has a gradient; the message says so for people."""
 
@@ -84,13 +87,24 @@ def put_buffers(model: nn.Module, values: Buffers) -> None:
     """
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            if name in values and values[name].shape == buffer.shape and not _equal(buffer, values[name]):
+            if name in values and values[name].shape == buffer.shape and not _same(buffer, values[name]):
                 buffer.copy_(values[name])
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    alike = one.device == other.device and one.dtype is other.dtype and one.layout is other.layout is torch.strided
-    return alike and torch.equal(one, other)
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit, so that −0.0 is not 0.0; tensors of which that cannot be told count as different."""
+    if type(one) is not torch.Tensor or one.device != other.device or one.dtype is not other.dtype:
+        return False
+    if one.is_meta or one.is_quantized or not (one.layout is other.layout is torch.strided):
+        return False
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_INTEGERS[plain.dtype.itemsize])
 
 
 def _apart(model: nn.Module, result: Any) -> Any:

@@ -9,7 +9,7 @@ the same ones; so their number and their size must be like those seen. Where mos
 output is nothing but rounding (the gradient of a bias before a batch norm), and is held to its size.
 
 Edges may be so rare that those runs meet none: one token in 65,536 whose second and third expert are equal but for the order of
-a sum. Up to `RARE` elements are then excused if stronger noise moves each of them, too (`on_edges`).
+a sum. Up to `RARE` elements are then excused if stronger noise moves each of them, too, and about as far (`on_edges`).
 """
 
 from __future__ import annotations
@@ -97,32 +97,40 @@ def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Cl
 
 
 def on_edges(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Class, runs: Iterable[torch.Tensor]) -> Errors | None:
-    """As `excused`, for a few elements that were not seen to move, but do so under stronger noise; None where one of them does not.
+    """As `excused`, for a few elements that were not seen to move, but do so under stronger noise, at least half as far as `got` is
+    off there; None where one of them does not.
 
     Args:
         runs: this output under stronger noise; no more are asked for than are needed.
     """
     if want.scale is None:
-        off, left = (got != want.same).flatten(), NONE
+        off, error, left = (got != want.same).flatten(), _move(got, want), NONE
     else:
-        _, ratio = min((ratios(got, target, want) for target in targets(want)), key=lambda both: int((both[1] > want.admitted.worst).sum()))
+        found_by = [ratios(got, target, want) for target in targets(want)]
+        error, ratio = min(found_by, key=lambda both: int((both[1] > want.admitted.worst).sum()))
         off = (ratio > want.admitted.worst).flatten()
         kept = ratio.flatten()[~off]
         left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
         if not bool(ratio.isfinite().all()) or left.typical > _typical(want, found, precision):
             return None
-    if int(off.sum()) > RARE:
+    if not 0 < int(off.sum()) <= RARE:
         return None
     places = off.nonzero()[:, 0]
+    error = error.flatten()[places]
     firm = torch.ones_like(places, dtype=torch.bool)
     for run in runs:
         if not isinstance(run, torch.Tensor) or run.shape != want.same.shape:
             return None
-        moved = run != want.same if want.scale is None else ratios(run, want.same, want)[1] > want.admitted.worst
-        firm &= ~moved.flatten()[places]
+        move = _move(run, want).flatten()[places]
+        firm &= ~((error <= 2 * move) & move.isfinite())
         if not bool(firm.any()):
             return left
     return None
+
+
+def _move(run: torch.Tensor, want: Expected) -> torch.Tensor:
+    """How far each element is from the reference's."""
+    return (run.double() - want.same.double()).abs() if want.scale is None else ratios(run, want.same, want)[0]
 
 
 def _as_seen(off: torch.Tensor, found: Sensitivity, moved: int, few: float, cap: float) -> bool:

@@ -100,7 +100,8 @@ class Program:
         self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
         weights = "".join(f"{held_name(node)}, " for node in program.weights)
-        bound += [f"self.__dict__['_dvk_weights'] = ({weights})", "_dvk_values = dvk_renew(self)"]
+        # Another program of the same module has made other things of the same weights.
+        bound += [f"alone._dvk_weights = ({weights})", "_, _dvk_values = dvk_renew(alone)"]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
@@ -110,6 +111,7 @@ class Program:
             "dvk_strided": embedded.dvk_strided,
             "dvk_derived": embedded.dvk_derived,
             "dvk_renew": embedded.dvk_renew,
+            "alone": types.SimpleNamespace(),
             "poisoned": poisoned,
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
         }

@@ -581,6 +581,20 @@ def test_a_triton_drop_in_leaves_names_of_the_users_alone() -> None:
     assert "import triton.language as dvk_tl\n" in text and "def dvk_k0(" in text
 
 
+def test_a_drop_in_for_gpus_computes_the_original_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "import torch\n\n\ndef f(x, y):\n    return (x + y).softmax(1)\n"
+    args = torch.randn(4, 8), torch.randn(4, 8)
+    captured = trace_module(Function(run_source(source).f), list(args), ["x", "y"])
+    task = Task(id="test", name="test", source=source, entry="f", kind="function", device="cuda")
+    made = run_source(compose(task, captured, Plan(applicable(captured.graph, "cuda", "cuda")), "cuda").source)
+
+    def absent() -> int:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(torch.cuda, "current_device", absent)
+    assert torch.equal(made.ModelNew()(*args), made.f(*args))
+
+
 CHILD = """
 import sys, torch, best
 model = best.ModelNew().eval()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import types
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,36 @@ def test_what_is_made_of_weights_is_made_once_for_all() -> None:
     assert made and found.candidate.source.count("\n_dvk_make") == len(made)
     found.ran(torch.randn(2, 3, 6, 6))
     assert all(found.new._dvk_made[1][number] is tensor for number, tensor in made.items())
+
+
+@torch.no_grad()
+def test_weights_that_another_thread_replaces_during_a_call_are_those_of_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, 6, 6)
+    found = Watched(FOLDED, [(x,)])
+    found.ran(x)
+    whole = found.module.dvk_renew
+
+    def interrupted(module: nn.Module) -> Any:
+        monkeypatch.setattr(found.module, "dvk_renew", whole)
+        others = {name: tensor + 1 for name, tensor in module.state_dict().items()}
+        found.reference.load_state_dict(others)
+        module.load_state_dict(others, assign=True)
+        assert module._dvk_fits(x)  # so far came the other thread's call
+        return whole(module)
+
+    monkeypatch.setattr(found.module, "dvk_renew", interrupted)
+    found.new(x)
+    assert found.ran(x) == "_dvk_run"
+
+
+@torch.no_grad()
+def test_what_was_made_of_weights_goes_when_they_move() -> None:
+    found = Watched(FOLDED, [(torch.randn(2, 3, 6, 6),)])
+    found.ran(torch.randn(2, 3, 6, 6))
+    made = [weakref.ref(tensor) for tensor in found.new._dvk_made[1].values()]
+    assert made
+    found.new.double()
+    assert [one() for one in made] == [None] * len(made)
 
 
 def test_a_module_that_its_inputs_make_another_one_cannot_be_joined() -> None:

@@ -331,6 +331,33 @@ def test_buffers_that_are_what_they_should_be_are_not_written() -> None:
     assert [now._version - was for now, was in zip(norm.buffers(), versions, strict=True)] == [0, 1, 0]
 
 
+UNUSUAL = {
+    "-0.0": torch.zeros(2),
+    "NaN": torch.tensor([float("nan"), 0.0]),
+    "complex": torch.zeros(2, dtype=torch.complex128).conj(),
+    "complex halves": torch.zeros(2, dtype=torch.complex32),
+    "every second": torch.zeros(3, 2, dtype=torch.float64)[:, 0],
+    "one number": torch.tensor(0.0),
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_buffers_of_all_kinds_are_put_back(what: str) -> None:
+    module = nn.Module()
+    module.register_buffer("held", UNUSUAL[what].clone())
+    kept = buffers_of(module)
+    put_buffers(module, kept)
+    assert isinstance(module.held, torch.Tensor) and module.held._version == 0
+    module.held.neg_()
+    put_buffers(module, kept)
+    assert repr(module.held) == repr(kept["held"])
+
+
+def test_a_module_without_memory_has_nothing_to_put_back() -> None:
+    norm = nn.BatchNorm1d(3, device="meta")
+    put_buffers(norm, buffers_of(norm))
+
+
 def test_who_is_right_where_the_reference_is_not_is_right() -> None:
     """torch sums 131,072 exponentials in float32: where a stray stands out it misses that by more than is admitted elsewhere."""
     task = task_of(model("return torch.softmax(x, -1)", "[torch.rand(8, 131072)]"))

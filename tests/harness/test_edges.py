@@ -40,6 +40,28 @@ def test_only_what_is_on_the_edge_is_excused(returned: str) -> None:
             assert judged(cases, case, lambda m, x: answer(m, x, returned, flipped)).ok is ok, (number, flipped)  # noqa: B023
 
 
+def test_what_is_far_from_both_sides_of_an_edge_is_refused() -> None:
+    cases = of("values")
+    for wrong in (100.0, -1e6):
+        case = cases.fresh(0)
+        case.sensitivity = [Sensitivity()]
+        assert not judged(cases, case, lambda m, x: m(x).index_fill(0, torch.tensor([0]), wrong)).ok, wrong  # noqa: B023
+
+
+NUMBERS = {
+    "a count, some terms of it on the edge": "(torch.where(x < 0.001, 0.5 + 2**-22, x) * 1.0 > 0.5).sum()",
+    "what is left when large sums cancel": "((x + 30) * (x + 30)).mean() - (x + 30).mean().square()",
+}
+
+
+@pytest.mark.parametrize("what", NUMBERS)
+def test_one_number_that_noise_moves_a_little_is_not_any_number(what: str) -> None:
+    cases = cases_of(model(f"return {NUMBERS[what]}", "[torch.rand(4096)]"))
+    case = cases.fresh(0)
+    case.sensitivity = [Sensitivity()]
+    assert not judged(cases, case, lambda m, x: 0 * m(x)).ok
+
+
 def test_nothing_is_asked_where_many_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = of("indices")
     case = cases.fresh(0)
