@@ -188,7 +188,8 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     _, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)
     if held is None:
-        static = copies(inputs)
+        with torch.inference_mode(False):  # the next call, outside of inference mode, may not write to a tensor of it
+            static = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
