@@ -219,7 +219,7 @@ class Court:
             for name, (_, theirs) in zip(names, ends, strict=True):
                 self._arms[name] = Session(PLAYER if name == "player" else RUNNER, self._limits, descriptors=[theirs], late_env=env)
             self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
-        answer = self._referee.wait("arms", self.config.limits.wall_s, deadline)
+        answer = self._referee.wait("arms", len(names) * self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
             raise RefereeDied(f"while it prepared {', '.join(names)}")
         for name, error in answer.value["failed"].items():
