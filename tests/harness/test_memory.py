@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAD = """
 import resource, torch
 from dvk.harness import memory
@@ -40,16 +42,19 @@ def printed(script: str) -> list[int]:
     return [int(n) for n in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_large_blocks_stay_until_they_are_given_back():
     first, again, afterwards = printed(KEPT)
     assert again < first / 10 and afterwards > first / 2
 
 
+@pytest.mark.slow
 def test_twice_what_a_call_grew_by_is_there_for_the_next():
     (without,), (spared,) = (printed(SPARE.replace("SPARED", str(spared))) for spared in (False, True))
     assert spared < without / 10
 
 
+@pytest.mark.slow
 def test_nothing_is_given_back_however_much_it_is():
     """malloc's threshold for that cannot be set above 2 GiB, but can be taken away."""
     end = "memory._libc.sbrk.restype = memory.ctypes.c_void_p; end = lambda: memory._libc.sbrk(0)\n"

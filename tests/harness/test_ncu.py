@@ -130,6 +130,7 @@ RUNS = "while [ \"$1\" != '" + sys.executable + "' ]; do shift; done"
 """What is left of the command line is the program."""
 
 
+@pytest.mark.slow
 def test_a_candidate_is_called_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU no kernel is seen; that the program ran to its end shows in what this ncu then says."""
     an_ncu(tmp_path, monkeypatch, RUNS, '"$@" && echo "==ERROR== it ran" || echo "==ERROR== it failed"')

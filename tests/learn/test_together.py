@@ -114,7 +114,8 @@ def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "sharding"), [("token", "none"), pytest.param("row", "none", marks=pytest.mark.slow), ("token", "fsdp")]
+    ("aggregate", "sharding"),
+    [("token", "none"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("row", "none"), ("token", "fsdp")))],
 )
 def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding: str) -> None:
     config = sharded(CONFIG, sharding).model_copy(update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})})

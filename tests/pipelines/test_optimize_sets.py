@@ -157,6 +157,7 @@ def test_a_set_for_which_nothing_holds_keeps_the_original(run: Callable[..., dic
     assert [s for _, s, t in made.asked if t == "claim"][-1] == Path(summary["best"]).read_text()
 
 
+@pytest.mark.slow
 def test_the_headline_is_the_first_set_that_is_faster(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     summary = run(Made(lambda rows, candidate, tier: 0.9 if rows == 32 else 2.5), OTHER)
     assert summary["status"] == "faster" and summary["speedup"] == 2.5
@@ -184,6 +185,7 @@ def test_another_set_starts_with_the_schedule_that_was_best(run: Callable[..., d
     assert next(schedule for rows, schedule in proposed if rows == 2048) == liked, "of a class that no search had met"
 
 
+@pytest.mark.slow
 def test_equal_kernels_are_told_once(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("import torch\ndef f(x):\n    return torch.tanh(x) * 2\n")
     summary = run(Made(lambda rows, candidate, tier: 2.0), "x=float32[64,32]", inputs=("x=float32[32,64]",))

@@ -88,6 +88,7 @@ def test_what_is_left_behind_is_found_and_removed() -> None:
     assert not mark.exists() and not leftovers.honeypot().exists()
 
 
+@pytest.mark.slow
 def test_it_judges_and_reports() -> None:
     outcomes, left_out = selftest.selftest(Config.model_validate({"judge": {"search_s": 0.1}}), only="G16,G17", device="cpu", workers=2)
     assert [outcome.case.name for outcome in outcomes] == ["evil/G16_prompt_injection", "honest/G16_says_much"]

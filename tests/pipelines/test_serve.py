@@ -177,6 +177,7 @@ def test_dvk_verify_has_it_judge(gym, tmp_path):
 
 # ---------------------------------------------------------------- when it ends
 
+@pytest.mark.slow
 def test_ctrl_c_answers_who_waits_and_leaves_no_process():
     with serving("--workers", "1", "--queue", "1") as (process, gym):
         answers: list[tuple[int, Any]] = []

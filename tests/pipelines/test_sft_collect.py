@@ -35,6 +35,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     return folder, told["collect"]
 
 
+@pytest.mark.slow
 def test_renderings_are_conversations_with_their_code(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, told = collected
     found = list(read(folder / "collect" / "renderings" / "cpp_00000.jsonl"))
@@ -46,6 +47,7 @@ def test_renderings_are_conversations_with_their_code(collected: tuple[Path, dic
     assert {e.kind for e in found} == {"policy", "policy_with_skills"}
 
 
+@pytest.mark.slow
 def test_played_examples_carry_what_was_measured(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, told = collected
     found = list(read(folder / "collect" / "played" / "examples.jsonl"))
@@ -63,6 +65,7 @@ def test_played_examples_carry_what_was_measured(collected: tuple[Path, dict[str
     assert any(e.kind == "selection" for e in found)
 
 
+@pytest.mark.slow
 def test_after_attempts_comes_the_fastest_that_was_not_tried(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     (episode,) = [json.loads(line) for line in (folder / playing.EPISODES).read_text().splitlines()]
@@ -80,6 +83,7 @@ def test_after_attempts_comes_the_fastest_that_was_not_tried(collected: tuple[Pa
         assert [word == "unread" for word in said] == [turns[text].get("malformed") is not None for text in tried]
 
 
+@pytest.mark.slow
 def test_summaries_learn_what_made_a_conversation_faster(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     for example in (e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind == "summary"):
@@ -90,6 +94,7 @@ def test_summaries_learn_what_made_a_conversation_faster(collected: tuple[Path, 
             assert max(speeds) > 1.03 * speeds[0] and example.answer().startswith("skill ")
 
 
+@pytest.mark.slow
 def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     before = (folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))
@@ -98,6 +103,7 @@ def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) ->
     assert ((folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))) == before
 
 
+@pytest.mark.slow
 def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     told = sft(Request(("filter", "diversify"), out=folder, resume=True), CONFIG)
@@ -109,6 +115,7 @@ def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> N
     assert kept and kept | left_out == given and not kept & left_out
 
 
+@pytest.mark.slow
 def test_a_choice_of_nothing_is_kept_and_read_back(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     found = [e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind == "selection"]

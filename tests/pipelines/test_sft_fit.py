@@ -70,6 +70,7 @@ def test_it_learns_and_its_checkpoint_is_a_nano(fitted: tuple[Path, dict[str, An
     assert "tanh" in answer.text and answer.finish == "stop"
 
 
+@pytest.mark.slow
 def test_a_killed_fit_ends_where_the_uninterrupted_one_does(fitted: tuple[Path, dict[str, Any]], tmp_path: Path,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     import torch

@@ -57,6 +57,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, told, spoilt
 
 
+@pytest.mark.slow
 def test_a_family_with_a_wrong_text_is_refused_and_the_others_pass(gated: tuple[Path, dict[str, Any], str]) -> None:
     folder, told, spoilt = gated
     families = json.loads((folder / "gate" / "families.json").read_text())
@@ -69,6 +70,7 @@ def test_a_family_with_a_wrong_text_is_refused_and_the_others_pass(gated: tuple[
     assert all("torch.mul(" in row["code"] for row in wrong), "a wrong text is kept, to be looked into"
 
 
+@pytest.mark.slow
 def test_a_killed_gate_executes_only_what_is_left(gated: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     folder, told, _ = gated
     shutil.copytree(folder, tmp_path / "run")
@@ -79,6 +81,7 @@ def test_a_killed_gate_executes_only_what_is_left(gated: tuple[Path, dict[str, A
         assert len(run.read(EXECUTED)) == len(before.splitlines())
 
 
+@pytest.mark.slow
 def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     folder, _, spoilt = gated
     shutil.copytree(folder, tmp_path / "run")
@@ -93,6 +96,7 @@ def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[s
     assert {family_of(row["example"]) for row in left_out} == {spoilt} and all("mismatch" in row["detail"] for row in left_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_source", [True, False])
 def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], tmp_path: Path, by_source: bool) -> None:
     """By their modules, and by the operators of their graphs alone where the text is another."""
@@ -116,6 +120,7 @@ def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], t
     assert told["suite_files"] == 1 and told["rejected_contaminated"] == len(left_out)
 
 
+@pytest.mark.slow
 def test_a_missing_suite_is_the_user_s_to_mend(gated: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"diversity": CONFIG.diversity.model_copy(update={"suites": (str(tmp_path / "none"),)})})
     with opened(gated[0]) as run, pytest.raises(UsageError, match="no Python files in suite"):
@@ -150,6 +155,7 @@ def test_mutants_are_of_families_and_not_executed() -> None:
     assert families["family"]["texts"] == 2 and families["family"]["refused"] is None and families["rare"]["refused"] is not None
 
 
+@pytest.mark.slow
 def test_listings_that_begin_elsewhere_are_the_same_graph(gated: tuple[Path, dict[str, Any], str]) -> None:
     """The gate has executed such texts; moving is undone by moving back, and moves every name of prompt and text alike."""
     found = list(read(gated[0] / "collect" / "renderings"))
@@ -166,6 +172,7 @@ def test_listings_that_begin_elsewhere_are_the_same_graph(gated: tuple[Path, dic
     assert all(max(drawn(graph, random.Random(n), 1.0).values()) <= HIGHEST and not drawn(graph, random.Random(n), 0.0) for n in range(20))
 
 
+@pytest.mark.slow
 def test_what_was_executed_itself_needs_nobody_s_word(gated: tuple[Path, dict[str, Any], str]) -> None:
     example = next(read(gated[0] / "collect" / "renderings"))
     families = {str(family_of(example.model_dump())): "wrong"}

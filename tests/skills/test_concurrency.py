@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from dvk.skills import Library, seed_dir
 from tests.skills.test_library import index_is_whole
 
@@ -55,6 +57,7 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
         writer.stdout.close()
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_writing(tmp_path: Path) -> None:
     """Batches of 20: after each kill the library has whole batches only, and all that were reported."""
     path = tmp_path / "skills.db"
@@ -105,6 +108,7 @@ def test_first_uses_at_once_build_one_library(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} <= {"skills.db", "skills.db-wal", "skills.db-shm"}
 
 
+@pytest.mark.slow
 def test_kill_9_during_first_use(tmp_path: Path) -> None:
     """Killed at any moment of building, the next use finds no library or a whole one, and ends with a whole one."""
     for attempt, num_seeds in enumerate((1, 20)):

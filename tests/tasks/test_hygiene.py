@@ -42,6 +42,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.slow
 def test_every_defect_is_found_and_costs_only_itself() -> None:
     clean = [task("return x.tanh()"), task("return x.softmax(-1)")]
     cases = [(kind, source) for kind, sources in DEFECTS.items() for source in sources]
