@@ -27,9 +27,6 @@ MAX_REPR = 200
 """Characters kept of an object that is neither a tensor nor a plain value."""
 
 
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 class NotDifferentiable(Exception):
     """No output depends on anything that has a gradient; the message says so for people."""
 
@@ -101,10 +98,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.resolve_conj().resolve_neg()
-    if plain.is_complex():
-        plain = torch.view_as_real(plain)
-    return plain.view(_INTEGERS[plain.dtype.itemsize])
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _apart(model: nn.Module, result: Any) -> Any:
