@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dvk.composer import convolutions, cpp, cpp_recurrence, dropin, host, pages, products, recipes
+from dvk.composer import convolutions, cpp, cpp_recurrence, cudnn, dropin, host, pages, products, recipes
 from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.fuse import Group, Partition, output_bases, partition
 from dvk.composer.kernel import Kernel, build
@@ -170,7 +170,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
         writers.append(host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers,
-                                       recurrences))
+                                       recurrences, cudnn.RECIPE in part.plan.recipes))
         program = writers[-1].program()
         inplace |= program.inplace
         fused.append(dropin.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
@@ -192,6 +192,8 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
         functions.append("dvk_derived")
     if replayed:
         functions.append("dvk_replay")
+    if any("dvk_convolution(" in line for one in fused for line in one.program.lines):
+        functions.append("dvk_convolution")
     if backend == "cpp":
         functions.append("dvk_compile")
         header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])

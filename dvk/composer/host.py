@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer import carried
+from dvk.composer import carried, cudnn
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import READS, Buffer, Kernel
@@ -110,12 +110,14 @@ class HostWriter:
     Args:
         makers: those of earlier programs in the same drop-in; what is derived from the same weights is made once.
         recurrences: the same of recurrent layers.
+        benchmark: cuDNN measures the algorithms of convolutions.
     """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
-                 inplace: bool, device: str, makers: Makers | None = None, recurrences: Recurrences | None = None):
+                 inplace: bool, device: str, makers: Makers | None = None, recurrences: Recurrences | None = None,
+                 benchmark: bool = False):
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
-        self.launch, self.allow_inplace, self.device = launch, inplace, device
+        self.launch, self.allow_inplace, self.device, self.benchmark = launch, inplace, device, benchmark
         self.lines: list[str] = []
         self.names: dict[Prim, str] = {}
         self.makers: Makers = {} if makers is None else makers
@@ -298,7 +300,7 @@ class HostWriter:
             key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
             return f"dvk_derived(_dvk_values, {key}, ({sources}), _dvk_make{key})"
-        return spelled(node, self.value)
+        return (cudnn.measured(node, self._literal) if self.benchmark else None) or spelled(node, self.value)
 
     def _literal(self, value: Any) -> str:
         return literal(value, self.value)

@@ -5,7 +5,8 @@ reads the sum once an element and fuses behind it, what stands before an operand
 index space (a gate and its value) become one kernel. How such a kernel is computed in tiles is for the renderers
 (`triton_product`, `cpp_product`), which know it by its form (`product_form`).
 
-Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class.
+Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class; in
+three products in TF32, which are as exact as one in float32, anywhere.
 """
 
 from __future__ import annotations

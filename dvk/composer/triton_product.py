@@ -3,7 +3,9 @@
 Kinds and their keys (`triton_product_schedule` chooses):
   product  `rows` × `columns` of the result a program, `depth` of k at a time, `stages` of loads in flight; `group` rows of
            tiles in a strip, so that programs that run together share operands in L2; `splits` of k, whose partial sums lie in
-           memory until a second function adds them in a fixed order; `programs` > 0: so many that walk over all tiles
+           memory until a second function adds them in a fixed order; `programs` > 0: so many that walk over all tiles;
+           `dot` tf32x3: float32 as three products in TF32, of what TF32 holds of both operands and of what it leaves of each,
+           which tensor cores make and which together are as exact (Ootomo and Yokota, arXiv 2203.03341)
   skinny   a product with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side written
            out, sums in ordinary arithmetic; `splits` as above
 
@@ -77,7 +79,7 @@ def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Pa
     piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule["group"])
     tile.define(y, "0" if y.blocks == 1 else f"yid * {y.block}")
     tile.define(x, "0" if x.blocks == 1 else f"xid * {x.block}")
-    sums = _Sums(writer, form, y, x, _depth_of(kernel, schedule))
+    sums = _Sums(writer, form, y, x, _depth_of(kernel, schedule), "tf32" if form.tf32 else schedule.get("dot", "ieee"))
     sums.run(piece, splits, schedule["stages"])
     if partials is not None:
         for term in form.terms:
@@ -145,6 +147,8 @@ class _Sums:
     y: Axis
     x: Axis
     depth: int
+    precision: str
+    """Of products of float32."""
     given: set[int] = field(default_factory=set)
     """Row-level values that are declared already."""
 
@@ -218,7 +222,7 @@ class _Sums:
         if term.dtypes[0] == "float64":
             self.writer.tile.put(f"{acc} += tl.sum({left}[:, :, None] * {right}[None, :, :], 1)")
             return
-        exact = ', input_precision="tf32"' if self.form.tf32 else ', input_precision="ieee"' if term.dtypes[0] == "float32" else ""
+        exact = f', input_precision="{self.precision}"' if term.dtypes[0] == "float32" else ""
         self.writer.tile.put(f"{acc} = tl.dot({left}, {right}, {acc}{exact})")
 
 

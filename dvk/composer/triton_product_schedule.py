@@ -31,8 +31,9 @@ MAX_SUMS = 1 << 14
 MAX_TILES = 7
 """Different tiles among the alternatives."""
 MAX_OPTIONS = 10
-GFLOPS = {"half": 6000.0, "tf32": 2800.0, "float32": 420.0, "float64": 60.0}
-"""Of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores."""
+GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
+"""Of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores. `tf32x3` is a guess, a third of `tf32`
+less what splitting the operands costs."""
 SKINNY_GFLOPS = 200.0
 
 TILES = {
@@ -40,13 +41,15 @@ TILES = {
              (32, 64, 128, 4, 4), (64, 32, 128, 4, 4), (16, 128, 64, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3)),
     "tf32": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 3), (16, 64, 64, 4, 3),
              (64, 32, 32, 4, 3), (16, 32, 64, 4, 3)),
+    "tf32x3": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
+               (16, 64, 64, 4, 3), (16, 32, 64, 4, 3)),
     "float32": ((128, 128, 16, 8, 3), (128, 64, 16, 8, 3), (64, 128, 16, 8, 3), (64, 64, 16, 4, 3), (64, 64, 32, 4, 2), (32, 64, 32, 4, 3),
                 (64, 32, 32, 4, 3), (32, 32, 32, 2, 3), (16, 64, 32, 4, 3), (16, 32, 64, 2, 3)),
     "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
 }
 """Class → rows, columns, depth, warps, stages."""
 SPLITS = (1, 2, 4, 8, 16, 32)
-EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "float32": 1024.0, "float64": 256.0}
+EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.0, "float64": 256.0}
 """Elements of a tile at which half of a multiprocessor's rate is reached."""
 
 
@@ -79,6 +82,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     firsts = [option for n, option in enumerate(ranked) if shapes[n] not in shapes[:n]]
     seconds = [option for n, option in enumerate(ranked) if shapes[:n].count(shapes[n]) == 1]
     kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
+    if kind == "float32" and all("dot" in option for option in kept):  # tensor cores without TF32 make three products of nothing
+        kept += [option for option in firsts if "dot" not in option][:1]
     walking = next((o for o in kept if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS), None)
     if walking is not None and kind != "float64":
         kept.insert(2, {**walking, "programs": NUM_SMS})
@@ -86,20 +91,22 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
-    return option["kind"], option.get("rows"), option.get("columns"), option.get("block"), option["depth"], option["warps"]
+    return tuple(option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps"))
 
 
 def _tiles(work: Work) -> Iterator[dict[str, Any]]:
     _, ups, sides = work.form.sizes
     if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
         return  # a matrix times a vector: matrix units would multiply copies
-    for (rows, columns, depth, warps, stages), splits in itertools.product(TILES[work.kind], SPLITS):
+    classes = ("tf32x3", "float32") if work.kind == "float32" else (work.kind,)
+    tiles = [(kind, *tile) for kind in classes for tile in TILES[kind]]
+    for (kind, rows, columns, depth, warps, stages), splits in itertools.product(tiles, SPLITS):
         too_tall = rows > 16 and rows >= 2 * power(ups)
         too_wide = columns > 32 and columns >= 2 * power(sides)
         many = rows * columns * work.sums > MAX_SUMS // 4 * warps
         if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
             yield {"kind": "product", "rows": rows, "columns": columns, "depth": depth, "warps": warps, "stages": stages, "group": 8,
-                   "splits": splits, "programs": 0}
+                   "splits": splits, "programs": 0, **({"dot": kind} if kind == "tf32x3" else {})}
 
 
 def _skinny(work: Work) -> Iterator[dict[str, Any]]:
@@ -134,7 +141,8 @@ def _us(work: Work, option: dict[str, Any]) -> float:
     else:
         tall, flat = option["rows"], option["columns"]
         size = tall * flat
-        rate = GFLOPS[work.kind] * size / (size + EFFICIENCY[work.kind])
+        kind = option.get("dot", work.kind)
+        rate = GFLOPS[kind] * size / (size + EFFICIENCY[kind])
         together = min(max(2.0 ** 15 / (size * work.sums), 1.0), 8.0)
     waves = math.ceil(programs / (NUM_SMS * together))
     busy = min(together, programs / NUM_SMS) if waves == 1 else together

@@ -28,8 +28,8 @@ from dvk.records import Candidate, Status, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "fold_scale",
-            "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
+MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
+            "fold_scale", "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 HOST = 1.1
 """Eager PyTorch's time from end to end over the device's, from which on the host is in the way."""

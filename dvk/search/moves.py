@@ -201,7 +201,7 @@ def way_of(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> str
     """The algorithm of a schedule: `row looped online`, `product dot`, `window unrolled`."""
     if backend != "cuda" and kernel.family in PLAIN:
         return name_of(kernel, dict(schedule), backend)
-    words = [*kernel.family.split("_"), *schedule.get("kind", "").split("_"), schedule.get("form", ""), schedule.get("walk", "")]
+    words = [*kernel.family.split("_"), *schedule.get("kind", "").split("_"), *(schedule.get(key, "") for key in ("dot", "form", "walk"))]
     words += ["split"] if schedule.get("splits", 1) > 1 or schedule.get("parallel") == "inner" else []
     words += [word for word in ("unrolled", "unroll", "online") if schedule.get(word)]
     words += ["persistent"] if schedule.get("programs") else []

@@ -242,12 +242,19 @@ def test_a_square_product_is_offered_with_programs_that_walk_and_in_different_ti
     assert len({(o.get("rows"), o.get("columns")) for o in options}) >= 5
 
 
+def test_float32_begins_with_tensor_cores_where_arithmetic_binds_and_can_do_without_them() -> None:
+    for m, k, n in ((4096, 4096, 4096), (300, 7000, 900), (64, 64, 64), (16384, 4096, 16384)):
+        dots = [o.get("dot") for o in renderer.schedules(product(m, k, n, torch.float32)) if o["kind"] == "product"]
+        assert {"tf32x3", None} == set(dots) and (dots[0] == "tf32x3" or m == 64)
+    assert all("dot" not in o for dtype in FLOATS[1:] for o in renderer.schedules(product(512, 512, 512, dtype)))
+
+
 def test_float32_is_exact_unless_the_task_declares_tf32() -> None:
     captured = capture(torch.matmul, randn(64, 64), randn(64, 64))
-    for precision, word in (("fp32", '"ieee"'), ("tf32", '"tf32"')):
+    for precision, words in (("fp32", {"ieee", "tf32x3"}), ("tf32", {"tf32"})):
         (kernel,) = fuse(TASK.model_copy(update={"precision": precision}), captured, ("own_matmul",)).ordered
         texts = [renderer.render(kernel, s) for s in renderer.schedules(kernel) if s["kind"] == "product"]
-        assert texts and all(word in text for text in texts)
+        assert {word for text in texts for word in re.findall(r'input_precision="(\w+)"', text)} == words
     assert class_of(kernel) == "product tf32, k-, 2^6 × 2^6 of 2^6"
 
 

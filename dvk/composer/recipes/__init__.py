@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dvk.composer import pages
+from dvk.composer import cudnn, pages
 from dvk.composer.lowering import OWN, RULES, VIEWS, lower
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
@@ -63,6 +63,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
            devices=("cpu",), backends=("cpp",)),
+    Recipe(cudnn.RECIPE, "a convolution of a batch that stays with the library", kind="host", devices=("cuda",)),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
     Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
@@ -72,8 +73,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", "fold_scale", "huge_pages", "pack_linears", "recurrent_cells",
-            "recurrent_sequences")
+UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages", "pack_linears",
+            "recurrent_cells", "recurrent_sequences")
 """Recipes that the compact dialect has no words for."""
 APART = ("recurrent_cells", "recurrent_sequences")
 """Recipes that take operators apart: of the parts, other recipes make more."""
@@ -121,6 +122,9 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
                 found.append(recipe.name)
         elif recipe.name == "huge_pages":
             if fused and any(pages.is_large(node.shape, node.dtype) for node in apart.nodes if node.op.startswith("aten.")):
+                found.append(recipe.name)
+        elif recipe.name == cudnn.RECIPE:
+            if any(cudnn.measured(node, str) for node in apart.nodes):
                 found.append(recipe.name)
         elif recipe.name == "cuda_graph":
             if is_static(apart):
