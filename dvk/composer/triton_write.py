@@ -110,6 +110,8 @@ class Writer:
         where, mask = self.access(f"a{instr.buffer}", instr.offset)
         if instr.bounds:
             mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
+            # A mask is spread over the places, never the other way round.
+            where += "".join(f" + {a.name} * 0" for a in self.axes_of(instr.id) if a not in self.tile.reaching(instr.offset.vars))
         text = f"tl.load({where}" + (f", {mask}" if mask else "")
         if instr.bounds:
             text += f", {literal(instr.fill, self.k.inputs[instr.buffer].dtype if instr.type not in FLOAT else instr.type)}"
@@ -137,7 +139,7 @@ class Writer:
 
     def inside(self, instr: Instr) -> str:
         """Source text: the bounds of a value hold."""
-        found, vectors = [], self.tile.vectors
+        found, vectors = [], self.axes_of(instr.id)
         for part, count in instr.bounds:
             text = self.tile.offset(part)
             if vectors and not any(a.block > 1 for a in self.tile.reaching(part.vars)):

@@ -137,8 +137,22 @@ def peak() -> list[str]:
     return [f"{len(fused)} multiply-adds"] if fused else []
 
 
+def ways_that_compile(case: Case) -> list[str]:
+    """Each way to compute each kernel is taken by the compiler."""
+    from tests.composer.triton_compiled import compile_sm90
+
+    seen, wrong = set(), []
+    for kernel in Program(Function(case.function), case.args()).kernels.values():
+        for schedule in renderer.schedules(kernel):
+            way = kernel.name, schedule["kind"], schedule.get("dot"), schedule.get("splits", 1) > 1
+            if way not in seen:
+                seen.add(way)
+                wrong += [] if all(asm["ptx"] for asm in compile_sm90(kernel, schedule)) else [f"nothing compiled of {way}"]
+    return wrong
+
+
 def compiled() -> None:
-    """One kernel of each family and kind, and every scalar function at once."""
+    """One kernel of each family and kind, every case, and every scalar function at once."""
     from tests.composer.triton_compiled import VECTORIZED, compile_sm90
 
     for name, (function, args, wanted) in VECTORIZED.items():
@@ -158,6 +172,8 @@ def compiled() -> None:
 
                 report(f"compiled:{name}-{schedule['kind']}", check)
     report("compiled:peak", peak)
+    for name, case in (CASES | OWN_CASES).items():  # the interpreter takes what the compiler does not
+        report(f"compiled:case-{name}", lambda case=case: ways_that_compile(case))  # type: ignore[misc]
     for name, (function, values) in SCALARS.items():
         kernel = next(iter(Program(Function(function), [values()]).kernels.values()))
 

@@ -75,6 +75,9 @@ OWN_CASES: dict[str, Case] = {
     "bilinear": Case(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear") + 1, lambda: [rand(2, 3, 5, 4)]),
     "corners": Case(lambda x: F.interpolate(x, size=(3, 9), mode="bilinear", align_corners=True) + 1, lambda: [rand(2, 3, 5, 4)]),
     "joined": Case(lambda x, y: torch.relu(torch.cat([x, y * 2, x], 1)), lambda: [rand(2, 3, 5), rand(2, 4, 5)]),
+    "joined_expanded": Case(
+        lambda x, y, b, c: torch.relu(torch.cat([b[:, :, None, None].expand(2, 2, 8, 128), x, c.expand(2, 2, 8, 128)], 1) + y),
+        lambda: [rand(2, 3, 8, 128), rand(2, 7, 8, 128), rand(2, 2), rand(2, 2, 1, 128)], kinds=kinds("flat", "tile")),
     "joined_norm": Case(lambda x, y: F.layer_norm(torch.cat([x, y], -1), (70,)), lambda: [rand(3, 30), rand(3, 40)]),
     "stacked": Case(lambda x: torch.stack([x, x * 2, -x], -1) + 1, lambda: [rand(3, 5)]),
     "rolled": Case(lambda x: torch.roll(x, (2, -1), (1, 2)) + 1, lambda: [rand(2, 5, 6)]),
