@@ -143,9 +143,12 @@ def _level(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() == 0 or tensor.dtype is torch.bool:
         return torch.zeros_like(tensor)
     if tensor.is_floating_point() or tensor.is_complex():
-        finite = tensor[tensor.isfinite()]
-        wide = finite.to(torch.complex128 if tensor.is_complex() else torch.float64)
-        return torch.full_like(tensor, wide.mean().item() if finite.numel() else 0.0)
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        total, count = tensor.sum(dtype=wide), tensor.numel()
+        if not total.isfinite():  # to ask every element takes three times as long
+            finite = tensor.isfinite()
+            total, count = torch.where(finite, tensor, 0).sum(dtype=wide), int(finite.sum())
+        return torch.full_like(tensor, total.item() / max(count, 1))
     return torch.full_like(tensor, int(tensor.reshape(-1).median()))
 
 

@@ -28,7 +28,7 @@ from dvk import lanes
 from dvk.config import Judge
 from dvk.errors import TaskError
 from dvk.harness import memory
-from dvk.harness.bench import Bench
+from dvk.harness.bench import NUM_ALONE, WARM_ROUNDS, Bench
 from dvk.harness.calls import put_buffers
 from dvk.harness.case import Case
 from dvk.harness.cases import Cases
@@ -105,6 +105,8 @@ class _Referee:
         if "runners" in order:
             return self._add_arms(order["runners"])
         if "alone" in order:
+            with self._lane(False), self._threads():  # else they are drawn between the calls, on one core
+                self.cases.stock(NUM_ALONE + WARM_ROUNDS)
             with self._lane(True):
                 return {"alone": self.bench.alone(self.arms["reference"])}
         return {"findings": self._judge(order)}
