@@ -55,12 +55,12 @@ def gather(writer: Writer, reduce: Instr, found: OneHot) -> None:
     at = writer.arg(Ref(found.at), "int64")
     tile.put(f"{name}mask = ({at} >= 0) & ({at} < {writer.k.row_length})")
     tile.put(f"{name} = tl.where({name}mask, {at}, 0)")
-    tile.axes[-1] = replace(row, name=name, vars=writer.k.reduced, block=1, masked=True)
+    writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True))
     for instr in writer.closure([found.value], row_level=False):
         text = writer.value(instr)
         writer.names[instr.id] = f"{name}_{instr.id}"
         tile.put(f"{name}_{instr.id} = {text}")
     value = writer.arg(Ref(found.value), reduce.type)
     writer.names.clear()
-    tile.axes[-1] = row
+    writer.walk(row)
     tile.put(f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})")

@@ -62,6 +62,11 @@ class Writer:
             self._axes[id_] = [a for a in self.tile.reaching(instr.vars) if a.block > 1]
         return self._axes[id_]
 
+    def walk(self, row: Axis) -> None:
+        """The last axis is another one from now on."""
+        self.tile.axes[-1] = row
+        self._axes.clear()
+
     def arg(self, value: Argument, want: str, as_full: bool = False) -> str:
         if isinstance(value, Ref):
             return cast(self.names.get(value.id, f"v{value.id}"), self.k.instrs[value.id].type, want)

@@ -78,6 +78,10 @@ OWN_CASES: dict[str, Case] = {
     "joined_expanded": Case(
         lambda x, y, b, c: torch.relu(torch.cat([b[:, :, None, None].expand(2, 2, 8, 128), x, c.expand(2, 2, 8, 128)], 1) + y),
         lambda: [rand(2, 3, 8, 128), rand(2, 7, 8, 128), rand(2, 2), rand(2, 2, 1, 128)], kinds=kinds("flat", "tile")),
+    "joined_loss": Case(lambda x, b, t: F.cross_entropy(torch.cat([x, b[:, None].expand(6, 100)], 1) * 2, t),
+                        lambda: [rand(6, 50), rand(6), torch.arange(6) * 20]),
+    "padded_loss": Case(lambda x, t: F.cross_entropy(F.pad(x, (2, 1500)), t), lambda: [rand(6, 50), torch.arange(6) * 9]),
+    "gathered_loss": Case(lambda x, i, t: F.cross_entropy(x[:, i], t), lambda: [rand(6, 50), torch.arange(40) % 7, torch.arange(6) * 3]),
     "joined_norm": Case(lambda x, y: F.layer_norm(torch.cat([x, y], -1), (70,)), lambda: [rand(3, 30), rand(3, 40)]),
     "stacked": Case(lambda x: torch.stack([x, x * 2, -x], -1) + 1, lambda: [rand(3, 5)]),
     "rolled": Case(lambda x: torch.roll(x, (2, -1), (1, 2)) + 1, lambda: [rand(2, 5, 6)]),
