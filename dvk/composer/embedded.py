@@ -216,5 +216,5 @@ def dvk_convolution(
         tf32 = cudnn.allow_tf32
     except RuntimeError:  # the flags that came after it were set
         tf32 = cudnn.conv.fp32_precision == "tf32"
-    by = (True, cudnn.deterministic, cudnn.enabled, tf32)
+    by = (True, cudnn.deterministic or torch.are_deterministic_algorithms_enabled(), cudnn.enabled, tf32)
     return torch._convolution(x, weight, bias, stride, padding, dilation, transposed, more, groups, *by)

@@ -20,8 +20,8 @@ from typing import Any
 
 from dvk import resources
 
-PROTOCOL = 1
-"""Raised when schedules or classes change their meaning; rows of another number are left alone."""
+PROTOCOL = 2
+"""Raised when schedules, classes or defaults change their meaning; rows of another number are left alone."""
 BUSY_S = 5.0
 """Longest wait for another process that writes."""
 _TABLE = """

@@ -55,8 +55,11 @@ def test_flags_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.backends.cudnn.flags(enabled=False, deterministic=True, benchmark=False, allow_tf32=False):
         dvk_convolution(randn(1), randn(1), None, [1], [0], [1], False, [0], 1)
     dvk_convolution(randn(1), randn(1), None, [1], [0], [1], False, [0], 1)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    dvk_convolution(randn(1), randn(1), None, [1], [0], [1], False, [0], 1)
     cudnn = torch.backends.cudnn
-    assert seen == [(True, True, False, False), (True, cudnn.deterministic, cudnn.enabled, cudnn.allow_tf32)]
+    rest = cudnn.enabled, cudnn.allow_tf32
+    assert seen == [(True, True, False, False), (True, cudnn.deterministic, *rest), (True, True, *rest)]
 
 
 def test_it_is_for_gpus_and_for_what_stays_a_convolution() -> None:
