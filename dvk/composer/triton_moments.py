@@ -49,11 +49,11 @@ class MomentsPair:
         assert isinstance(source, Ref)
         tile, row = writer.tile, writer.tile.axes[-1]
         # Without its variables the row's axis stands at its first element.
-        tile.axes[-1] = replace(row, vars=(), block=1, masked=False)
+        writer.walk(replace(row, vars=(), block=1, masked=False))
         for instr in writer.closure([source.id], row_level=False):
             text = writer.value(instr)
             writer.names[instr.id] = f"k{self.first.id}_{instr.id}"
             tile.put(f"{writer.names[instr.id]} = {text}")
         tile.put(f"k{self.first.id} = {writer.names[source.id]}")
         writer.names.clear()
-        tile.axes[-1] = row
+        writer.walk(row)

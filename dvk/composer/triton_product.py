@@ -5,7 +5,8 @@ Kinds and their keys (`triton_product_schedule` chooses):
            tiles in a strip, so that programs that run together share operands in L2; `splits` of k, whose partial sums lie in
            memory until a second function adds them in a fixed order; `programs` > 0: so many that walk over all tiles;
            `dot` tf32x3: float32 as three products in TF32, of what TF32 holds of both operands and of what it leaves of each,
-           which tensor cores make and which together are as exact (Ootomo and Yokota, arXiv 2203.03341)
+           which tensor cores make and which together are as exact (Ootomo and Yokota, arXiv 2203.03341); but operands
+           that TF32 rounds to infinity, and those near 1e-37, whose rest vanishes
   skinny   a product with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side written
            out, sums in ordinary arithmetic; `splits` as above
 
