@@ -82,7 +82,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     firsts = [option for n, option in enumerate(ranked) if shapes[n] not in shapes[:n]]
     seconds = [option for n, option in enumerate(ranked) if shapes[:n].count(shapes[n]) == 1]
     kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
-    if kind == "float32" and all("dot" in option for option in kept):  # tensor cores without TF32 make three products of nothing
+    if kind == "float32" and all("dot" in option for option in kept):  # without TF32 in tensor cores
         kept += [option for option in firsts if "dot" not in option][:1]
     walking = next((o for o in kept if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS), None)
     if walking is not None and kind != "float64":

@@ -166,7 +166,7 @@ def compiled() -> None:
 
                 def check(kernel: Any = kernel, schedule: Any = schedule, wanted: str = wanted) -> list[str]:
                     texts = [asm["ptx"] for asm in compile_sm90(kernel, schedule)]
-                    lines = re.findall(r"ld\.global[\w.:]*", "\n".join(texts))
+                    lines = re.findall(r"(?:ld\.global|cp\.async\.c[ag])[\w.:]*", "\n".join(texts))
                     loaded = any(wanted in line for line in lines) or schedule != renderer.default_schedule(kernel)
                     return [] if loaded else [f"no {wanted} load under {schedule}: {sorted(set(lines))}"]
 
