@@ -15,11 +15,11 @@ from dvk.records import Node
 def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     if kwargs.get("approximate", "none") == "tanh":
+        # (1 + tanh u) / 2 is the sigmoid of 2u, which cancels nowhere.
         cube = low.pw("mul", low.pw("mul", x, x), x)
-        inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), math.sqrt(2 / math.pi))
-        gate = low.pw("add", low.pw("tanh", inner), 1.0)
-    else:
-        gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
+        inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
+        return finish(low, node, low.pw("mul", x, low.pw("sigmoid", inner)))
+    gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
     return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
 
 

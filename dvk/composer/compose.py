@@ -156,6 +156,8 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
         CannotCompose: the parts are not of one and the same module, or the back end has no kernel for something in them.
     """
     task = parts[0].task
+    if not any(part.plan.recipes or part.composition.kernels for part in parts):
+        return Candidate(source=dropin.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
     render = renderer(backend)
     named = distinct(parts, backend)
     kernels = {kernel.name: kernel for of_part in named for kernel in of_part.values()}

@@ -155,6 +155,23 @@ class ModelNew({base}):
 """)
 
 
+def unchanged(task: Task, title: str) -> str:
+    """The text where all would be left to PyTorch as the user calls it: guards could only cost time."""
+    body = "pass" if task.kind == "module" else \
+        f"def forward(self, *args, **kwargs):\n        return {OWNER}(*args, **kwargs)"
+    base = OWNER if task.kind == "module" else "torch.nn.Module"
+    source = with_room(task.source, task.entry)
+    return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n" + beside(source, task.entry, f"""\
+import torch
+
+
+class ModelNew({base}):
+    {body}
+
+{_replace(task)}
+""")
+
+
 # ---------------------------------------------------------------- what there is one of for each program
 
 def _method(name: str, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -39,6 +40,52 @@ def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -
     exec(renderer.LAUNCHER, made)
     made["dvk_launcher"](Kernel(), 7, 4)(torch.zeros(4))
     assert asked == [{"num_warps": 4, "enable_fp_fusion": fused}]
+
+
+def test_later_launches_are_of_what_was_compiled_for_their_device_and_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With addresses and the stream of the moment, as Triton itself calls it; anew where either differs."""
+    compiled: list[tuple[int, ...]] = []
+    launched: list[tuple[object, ...]] = []
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 40 + device, raising=False)
+
+    class Compiled:
+        asm, function, packed_metadata = {}, 7, "packed"
+
+        def run(self, *arguments: object) -> None:
+            launched.append(arguments)
+
+    class Kernel:
+        fn = staticmethod(lambda a, b: None)
+
+        def __getitem__(self, grid: tuple[int]) -> Callable[..., object]:
+            def first(*tensors: torch.Tensor, **_: object) -> Compiled:
+                compiled.append((*grid, *(t.data_ptr() for t in tensors)))
+                return Compiled()
+            return first
+
+    class OnGpu(torch.Tensor):
+        def get_device(self) -> int:
+            return 1
+
+    made: dict[str, Any] = {"torch": torch}
+    exec(renderer.LAUNCHER, made)
+    launch = made["dvk_launcher"](Kernel(), 3, 4)
+    room = torch.zeros(64)
+    aligned = -room.data_ptr() % 16 // 4
+    a, b, odd = (room[aligned + start:][:8].as_subclass(OnGpu) for start in (0, 16, 33))
+    for tensors in ((a, b), (a, b), (b, a), (a, odd), (a, odd)):
+        launch(*tensors)
+    assert compiled == [(3, a.data_ptr(), b.data_ptr()), (3, a.data_ptr(), odd.data_ptr())]
+    ours = [(3, 1, 1, 41, 7, "packed", None, None, None, x.data_ptr(), y.data_ptr()) for x, y in ((a, b), (b, a), (a, odd))]
+    assert launched == ours
+
+
+def test_triton_is_called_as_the_installed_one_calls_itself() -> None:
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    assert [*inspect.signature(CudaLauncher.__call__).parameters][1:] == [
+        "gridX", "gridY", "gridZ", "stream", "function", "kernel_metadata", "launch_metadata", "launch_enter_hook", "launch_exit_hook",
+        "args"]  # fmt: skip
 
 
 def child(mode: str) -> dict[str, list[str]]:

@@ -6,8 +6,10 @@ import itertools
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from dvk import tasks
 from dvk.composer.capture import trace
@@ -132,6 +134,24 @@ def test_a_skill_whose_recipe_is_not_used_is_not_named(tmp_path):
     planner = Planner(problem("layernorm_gelu_residual", tmp_path, (skill,)))
     assert "cuda_graph" not in planner.order
     assert planner.candidate(*planner.structures()[0]).skills == ()
+
+
+@pytest.mark.parametrize("text", [
+    "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.sort(x, dim=-1).values\n",
+    "def Model(x):\n    return torch.sort(x, dim=-1).values\n"])  # fmt: skip
+def test_where_all_is_left_to_torch_the_model_stays_as_it_is(tmp_path, text):
+    """Guards around the same calls could only lose to them."""
+    path = tmp_path / "sorts.py"
+    path.write_text(f"import torch\n\n\n{text}\n\ndef get_inputs():\n    return [torch.rand(4, 9)]\n")
+    task = tasks.load(str(path))
+    planner = Planner(Problem(task, trace(task), "cpp", (), Config()))
+    candidate = planner.candidate(*planner.structures()[0])
+    assert candidate.recipes == () and "dvk_plain" not in candidate.source
+    made: dict[str, Any] = {"__name__": "sorts"}
+    exec(candidate.source, made)
+    x = torch.rand(4, 9)
+    assert torch.equal(made["ModelNew"]()(x), x.sort(-1).values)
+    assert torch.equal(made["replace"](made["ModelNew"]() if task.kind == "function" else made["Model"]())(x), x.sort(-1).values)
 
 
 def test_a_broken_batch_ends_in_no_choice(conv):
