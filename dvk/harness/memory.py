@@ -7,6 +7,7 @@ its ancestor) trace it; the sandbox arranges both before any foreign code runs.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import random
@@ -34,7 +35,15 @@ _CHUNK = 1 << 30
 
 
 class Unreadable(Exception):
-    """The other process's memory is not there, or it hides it."""
+    """The other process's memory is not there, or it hides it.
+
+    Attributes:
+        ended: there is no such process any more.
+    """
+
+    def __init__(self, text: str, ended: bool = False):
+        super().__init__(text)
+        self.ended = ended
 
 
 def read_into(pid: int, address: int, target: int, size: int) -> None:
@@ -95,8 +104,9 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
         remote[2 * i], remote[2 * i + 1] = address, n
     local = (ctypes.c_size_t * 2)(target, size)
     got = _libc.process_vm_readv(pid, local, 1, remote, len(ranges), 0)
+    number = ctypes.get_errno()
     if got != size:
-        raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
+        raise Unreadable(os.strerror(number) if got < 0 else f"{got} of {size} bytes", got < 0 and number == errno.ESRCH)
 
 
 def keep_freed() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import subprocess
 import sys
+import weakref
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -29,8 +31,9 @@ def test_the_search_of_a_module_loads_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_graph_made_under_inference_mode_serves_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that is not there: nothing is replayed, but inputs are copied in and results out."""
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is not there nothing is replayed, but inputs are copied in and results out."""
     stream = SimpleNamespace(wait_stream=lambda _: None)
     stands_in: dict[str, Any] = {
         "Stream": lambda: stream, "current_stream": lambda: stream, "stream": nullcontext, "graph": nullcontext,
@@ -38,6 +41,9 @@ def test_a_graph_made_under_inference_mode_serves_other_calls(monkeypatch: pytes
     for name, value in stands_in.items():
         monkeypatch.setattr(torch.cuda, name, value)
 
+
+@pytest.mark.usefixtures("captures")
+def test_a_graph_made_under_inference_mode_serves_other_calls() -> None:
     class Module(torch.nn.Module):
         def run(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x, x * 2
@@ -48,3 +54,45 @@ def test_a_graph_made_under_inference_mode_serves_other_calls(monkeypatch: pytes
     with torch.no_grad():
         taken, _ = embedded.dvk_replay(run, (torch.ones(3),))
     assert taken.tolist() == [1, 1, 1]
+
+
+class Scaled(torch.nn.Module):
+    """What a drop-in with held weights is to `dvk_replay`; `made` are weak references to what its runs held."""
+
+    def __init__(self, held: Any):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(5))
+        self.__dict__.update(_dvk_weights=(self.weight,), held=held, made=[])
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        scaled = self.held(self.weight)
+        self.made.append(weakref.ref(scaled.untyped_storage()))
+        return x * scaled
+
+
+@pytest.mark.usefixtures("captures")
+@torch.no_grad()
+def test_what_graphs_read_by_address_is_kept_as_long_as_they_are() -> None:
+    held, x = frame.dvk_held(lambda weight: 3 * weight), torch.ones(5)
+    modules = [Scaled(held) for _ in range(20)]
+    for module in modules:
+        assert torch.equal(embedded.dvk_replay(module.run, (x,)), 3 * module.weight)
+    assert all(len({one() for one in module.made}) == 1 and module.made[-1]() is not None for module in modules)
+    seen = [one for module in modules for one in module.made]
+    before, first = modules[0].made[-1], modules[0]
+    first.weight.mul_(2)
+    assert torch.equal(embedded.dvk_replay(first.run, (x,)), 3 * first.weight) and before() is None
+    seen += first.made
+    del modules, module, first
+    gc.collect()
+    assert [one for one in seen if one() is not None] == []
+
+
+@pytest.mark.parametrize("make", [lambda weight: weight, lambda weight: (weight[1:], 2 * weight)])
+@torch.no_grad()
+def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
+    weight = torch.rand(5)
+    held, memory = frame.dvk_held(make), weakref.ref(weight.untyped_storage())
+    assert all(map(torch.equal, torch.utils._pytree.tree_leaves(held(weight)), torch.utils._pytree.tree_leaves(make(weight))))
+    del weight
+    assert memory() is None

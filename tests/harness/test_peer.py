@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -163,6 +163,34 @@ def test_an_ended_runner_is_gone_and_an_error_is_told():
         peer.enter([layout_of(torch.empty(SHAPE))])
         with pytest.raises(Failed, match="ValueError: no"):
             peer.shoot(1, True, lambda: None)
+
+
+def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
+    for timed in (False, True):
+        with runner(HONEST) as (peer, _):
+            answer = peer.ask("call", seed=1)
+            (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
+            if timed:
+                peer.enter([layout_of(output)])
+                real = peer.link.wait
+
+                def wait(peer: Peer = peer, real: Callable[[], bytes] = real) -> bytes:
+                    if (byte := real()) == b"d":
+                        killed(peer)
+                    return byte
+
+                peer.link.wait = wait
+            else:
+                killed(peer)
+            with pytest.raises(Gone):
+                peer.shoot(1, True, lambda: None) if timed else peer.fetch(answer["leaves"], most_bytes=1 << 20)
+
+
+def killed(peer: Peer) -> None:
+    """The runner, from outside, for good."""
+    os.kill(peer.pid, signal.SIGKILL)
+    while not memory.stopped(peer.pid):
+        time.sleep(0.001)
 
 
 def test_reading_beyond_an_input_faults():

@@ -45,7 +45,9 @@ def dvk_nhwc(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`make`, whose results are kept until one of the weights it was given is written or replaced."""
+    """`make`, whose results are kept for as long as there are the weights it was given, or until one of them is written."""
+    import weakref
+
     kept: dict[tuple, tuple] = {}
 
     def held(*sources: torch.Tensor) -> torch.Tensor:
@@ -53,10 +55,12 @@ def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         versions = [0 if t.is_inference() else t._version for t in sources]
         found = kept.get(places)
         if found is None or found[0] != versions:
-            while len(kept) > 7:
-                del kept[next(iter(kept))]
-            # Holding on to the sources' memory keeps another tensor from taking its address.
-            found = kept[places] = (versions, make(*sources), [t.detach() for t in sources])
+            result, memory = make(*sources), [t.untyped_storage() for t in sources]
+            made = [t.untyped_storage() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+            # Captured graphs hold the sources and read the result by its address; and other sources may come to have these addresses.
+            found = (versions, result, [weakref.ref(one, lambda _: kept.pop(places, None)) for one in memory])
+            if not any(one is other for one in made for other in memory):  # a view would keep the sources for good
+                kept[places] = found
         return found[1]
 
     return held
