@@ -26,25 +26,25 @@ __all__ = ["default_schedule", "functions", "launch", "prelude", "render", "sche
 
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
-    # Triton analyses its arguments at every call. What it compiled, called with addresses as Triton itself calls it, takes half
-    # the host's time (its launch hooks, for profilers of its own, see the first call alone). What the analysis would notice and
-    # the caller's guards do not is kept in the key: device and 16-byte alignment.
+    # Triton analyses its arguments at every call. What it compiled, called as Triton itself calls it, takes half the host's time
+    # (its launch hooks, for profilers of its own, see the first call alone). What the analysis would notice and the caller's
+    # guards do not is kept in the key: device and 16-byte alignment.
     ready = {}
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names
 
     def launch(*tensors):
         device = tensors[0].get_device()
-        addresses = [t.data_ptr() for t in tensors]
-        key = (device, *[address & 15 for address in addresses])
+        key = (device, *[t.data_ptr() & 15 for t in tensors])
         known = ready.get(key)
         if known is not None:
-            run, function, packed, stream_of = known
-            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *addresses)
+            run, stream_of, function, packed = known
+            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *tensors)
             return
         compiled = kernel[(grid,)](*tensors, num_warps=warps, enable_fp_fusion=fused)
         if hasattr(compiled, "asm"):  # the interpreter compiles nothing
-            ready[key] = compiled.run, compiled.function, compiled.packed_metadata, torch._C._cuda_getCurrentRawStream
+            stream_of = triton.runtime.driver.active.get_current_stream
+            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata
 
     return launch
 """
