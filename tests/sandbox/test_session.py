@@ -14,7 +14,7 @@ import pytest
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, Session, call, launcher, wire
 
-LIMITS = Limits(wall_s=20, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
+LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
 
 
