@@ -32,4 +32,5 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:
     """`environ` for code that is not to be trusted, at home in `home`."""
     homes = {name: os.path.join(home, folder) if folder else home for name, folder in HOMES.items()}
-    return without_secrets(environ) | homes
+    kept = {name: value for name, value in without_secrets(environ).items() if name != "DVK_CACHE"}
+    return kept | homes  # drop-ins that find no cache of the user's compile into TMPDIR

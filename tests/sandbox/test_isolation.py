@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session, launcher
+from dvk.sandbox import Death, Message, Session, launcher, variables
 from tests.sandbox.test_session import ROOT, below, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
@@ -65,6 +65,14 @@ def needs(session, *layers):
 
 def landlock(session):
     return max([int(layer[8:]) for layer in session.isolation.split("+") if layer.startswith("landlock")], default=0)
+
+
+def test_caches_lie_in_the_home_wherever_the_user_keeps_them():
+    """A drop-in that was told of the user's could not write there."""
+    environ = {"DVK_CACHE": "/cache", "TRITON_CACHE_DIR": "/cache/triton", "HF_TOKEN": "secret", "LANG": "C"}
+    isolated = variables.isolated(environ, "/home/of/it")
+    assert isolated.pop("LANG") == "C"
+    assert all(value.startswith("/home/of/it") for value in isolated.values())
 
 
 def test_an_ordinary_child_is_not_isolated(free):
