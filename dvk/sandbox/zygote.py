@@ -4,7 +4,7 @@ It imports torch once, runs no tensor operation and opens no GPU: a child forked
 operation can hang in torch's thread pool, and a CUDA context does not survive a fork. For each
 request on its control socket (with descriptors: the warden's control end, the child's protocol end,
 then the caller's) it forks a warden. It is a subreaper: what a killed warden leaves behind lands here and dies.
-It ends when the parent's end of its socket closes.
+It ends once the parent's end of its socket is closed and its sessions are over, or the parent is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from dvk.sandbox import fork, hugepages, isolate, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
+GRACE_S = 15.0
+"""What wardens have to end their sessions once the parent is gone."""
 
 
 def main(descriptor: int) -> None:
     """Serve spawn requests arriving on `descriptor` until its other end closes."""
-    control = socket.socket(fileno=descriptor)
+    control, parent = socket.socket(fileno=descriptor), os.getppid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
     for name in PRELOADED:
@@ -56,8 +58,12 @@ def main(descriptor: int) -> None:
             if request is None:
                 break
             _spawn(request, descriptors, wardens, [control.fileno(), wake, waker])
+    while wardens and os.getppid() == parent:  # it has more zygotes than it keeps: the sessions of this one live on
+        if select.select([wake], [], [], 1.0)[0]:
+            os.read(wake, 4096)
+        _bury(wardens)
     # The wardens saw the same parent go and are ending their sessions; whatever is left ends here.
-    _bury(wardens, wait_s=15.0)
+    _bury(wardens, wait_s=GRACE_S)
     proctree.kill_descendants(os.getpid())
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, Session, call, launcher, wire
+from dvk.sandbox.zygote import GRACE_S
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
@@ -268,6 +269,20 @@ def test_twenty_sessions_leave_nothing(kind):
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
     assert all(gone(pid) for pid in below(zygote))  # the last warden says that its child is dead, then ends itself
     assert len(os.listdir(f"/proc/{zygote}/fd")) < 12
+
+
+@pytest.mark.slow
+def test_sessions_of_a_zygote_that_is_kept_no_longer_live_on(monkeypatch):
+    monkeypatch.setattr(launcher, "MAX_ZYGOTES", 1)
+    patient = LIMITS.model_copy(update={"wall_s": 90})
+    with Session(target("echo"), patient, env={"DVK_TEST_OWN": "first"}) as session:
+        zygote = parent_of(session._warden)
+        call(target("echo"), {}, LIMITS, env={"DVK_TEST_OWN": "second"})
+        time.sleep(GRACE_S + 2)
+        session.send({"text": "hello"})
+        answer = session.receive(10)
+        assert isinstance(answer, Message) and answer.value["echo"] == {"text": "hello"}
+    assert gone(zygote)
 
 
 def parent_of(pid: int) -> int:
