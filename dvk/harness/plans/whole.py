@@ -1,6 +1,7 @@
-"""Operators that a recording keeps whole: which kernels PyTorch takes for them is for the GPU to say.
+"""Calls that a recording does not follow down to PyTorch's operators.
 
-Without one, attention would be noted as the matrix products and the softmax that it consists of.
+Attention: which kernels PyTorch takes for it is for the GPU to say; without one it would be noted as the matrix products and the
+softmax that it consists of. Deep copies: see `copied`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class WholeOperators(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.Tensor.__deepcopy__:
+            return copied(*args)
         if func is not ATTENTION or kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0):
             return func(*args, **kwargs)
         names = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False))
@@ -34,6 +37,15 @@ class WholeOperators(TorchFunctionMode):
             result = attended(query, value)
         rest = {name: v for name, v in given.items() if name not in ("query", "key", "value")}
         return self.tape.note(torch.ops.aten.scaled_dot_product_attention.default, (query, given["key"], value), rest, result)
+
+
+def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A tensor's deep copy, as modules that are made of copies of one begin: PyTorch's own copies bytes, which nobody has here."""
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        memo[id(tensor)] = torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy.requires_grad_(tensor.requires_grad)
+    return memo[id(tensor)]
 
 
 def attended(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -257,6 +257,18 @@ def test_attention_stays_whole():
         recorded(HEADER + MODULE + body.replace("is_causal", "dropout_p=0.5, is_causal"), torch.zeros(512, 64))
 
 
+def test_weights_may_be_copied_with_all_that_they_are():
+    """As modules do that are made of copies of one: nn.TransformerEncoder."""
+    body = """
+        import copy
+        weight, same = copy.deepcopy([self.weight, self.weight])
+        assert weight is same is not self.weight and isinstance(weight, nn.Parameter) and weight.requires_grad
+        return x * weight
+"""
+    plan = plan_of(HEADER + MODULE + body)
+    assert steps(plan)[-1] == "mul" and steps(plan).count("clone") <= 1
+
+
 def test_numbers_may_index_and_masks_may_not():
     body = "        return x[:, torch.arange(4, device=x.device)]\n"
     assert "index" in steps(plan_of(HEADER + MODULE + body))
