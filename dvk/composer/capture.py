@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -23,9 +23,6 @@ from dvk.composer.blocks import block_of
 from dvk.config import Limits
 from dvk.errors import DvkError
 from dvk.records import Graph, Node, Task
-
-PRELOADED = ("torch.export._trace",)
-"""What sessions that capture are forked with: more than a second of imports that the parent, which also reads this file, can do without."""
 
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
@@ -120,7 +117,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks(), _unwritten():
+        with torch.no_grad(), _no_stack_traces(), _no_checks():
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
@@ -165,15 +162,6 @@ def _no_stack_traces() -> Iterator[None]:
         yield
     finally:
         config.do_not_emit_stack_traces = before
-
-
-def _unwritten() -> AbstractContextManager[None]:
-    """Graphs whose Python text is written when it is run: exporting makes it six times and discards five, a tenth of the work."""
-    try:
-        from torch.fx._lazy_graph_module import _use_lazy_graph_module
-    except ImportError:  # private: another torch may have none
-        return nullcontext()
-    return _use_lazy_graph_module(True)
 
 
 class _Encoder:

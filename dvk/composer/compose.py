@@ -157,6 +157,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     """
     task = parts[0].task
     if not any(part.plan.recipes or part.composition.kernels for part in parts):
+        title = title or "as it is"
         return Candidate(source=dropin.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
     render = renderer(backend)
     named = distinct(parts, backend)

@@ -157,15 +157,13 @@ class ModelNew({base}):
 
 def unchanged(task: Task, title: str) -> str:
     """The text where all would be left to PyTorch as the user calls it: guards could only cost time."""
-    body = "pass" if task.kind == "module" else \
-        f"def forward(self, *args, **kwargs):\n        return {OWNER}(*args, **kwargs)"
-    base = OWNER if task.kind == "module" else "torch.nn.Module"
+    head, body = f"class ModelNew({OWNER}):", "pass"
+    if task.kind == "function":
+        head = "import torch\n\n\nclass ModelNew(torch.nn.Module):"
+        body = f"def forward(self, *args, **kwargs):\n        return {OWNER}(*args, **kwargs)"
     source = with_room(task.source, task.entry)
     return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n" + beside(source, task.entry, f"""\
-import torch
-
-
-class ModelNew({base}):
+{head}
     {body}
 
 {_replace(task)}

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
-from dvk.composer.capture import PRELOADED as PRELOADED
 from dvk.composer.capture import CannotCompose, Captured, trace, trace_module
 from dvk.config import Limits
 from dvk.records import Graph, Node, Task

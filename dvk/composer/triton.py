@@ -27,8 +27,8 @@ __all__ = ["default_schedule", "functions", "launch", "prelude", "render", "sche
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. What it compiled, called as Triton itself calls it, takes half the host's time
-    # (its launch hooks, for profilers of its own, see the first call alone). What the analysis would notice and the caller's
-    # guards do not is kept in the key: device and 16-byte alignment.
+    # (its launch hooks, for profilers of its own, see the first call alone). Of what the analysis would notice, the caller's guards
+    # leave device and 16-byte alignment.
     ready = {}
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names

@@ -7,7 +7,6 @@ its ancestor) trace it; the sandbox arranges both before any foreign code runs.
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
 import random
@@ -35,15 +34,7 @@ _CHUNK = 1 << 30
 
 
 class Unreadable(Exception):
-    """The other process's memory is not there, or it hides it.
-
-    Attributes:
-        ended: there is no such process any more.
-    """
-
-    def __init__(self, text: str, ended: bool = False):
-        super().__init__(text)
-        self.ended = ended
+    """The other process's memory is not there, or it hides it."""
 
 
 def read_into(pid: int, address: int, target: int, size: int) -> None:
@@ -104,9 +95,8 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
         remote[2 * i], remote[2 * i + 1] = address, n
     local = (ctypes.c_size_t * 2)(target, size)
     got = _libc.process_vm_readv(pid, local, 1, remote, len(ranges), 0)
-    number = ctypes.get_errno()
     if got != size:
-        raise Unreadable(os.strerror(number) if got < 0 else f"{got} of {size} bytes", got < 0 and number == errno.ESRCH)
+        raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
 
 
 def keep_freed() -> None:
@@ -183,10 +173,22 @@ def processor_s(pid: int) -> float:
 
 def stopped(pid: int) -> bool:
     """All threads of process `pid` are stopped, or it has ended."""
+    return _all(pid, b"TtZX")
+
+
+def ended(pid: int, within_s: float = 0.1) -> bool:
+    """All threads of process `pid` have ended; one that is killed loses its memory a moment before."""
+    deadline = time.monotonic() + within_s
+    while not (over := _all(pid, b"ZX")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return over
+
+
+def _all(pid: int, states: bytes) -> bool:
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X"):
+                if file.read().rpartition(b")")[2].split()[0] not in states:
                     return False
     except OSError:
         return not os.path.exists(f"/proc/{pid}/task")

@@ -298,7 +298,7 @@ class Peer:
             for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
                 memory.read_into(self.pid, address, tensor.data_ptr(), size)
         except memory.Unreadable as error:
-            raise _unread(error) from None
+            raise self._unread(error) from None
         if at_bell != sample.of([t.data_ptr() for t in self._received]):
             raise Interfered("its output still changed after the call was over")
         return self._received
@@ -316,8 +316,12 @@ class Peer:
         try:
             memory.read_into(self.pid, address, tensor.data_ptr(), bytes_of(layout))
         except memory.Unreadable as error:
-            raise _unread(error) from None
+            raise self._unread(error) from None
         return tensor
+
+    def _unread(self, error: memory.Unreadable) -> Exception:
+        """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
+        return Gone() if memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
 
     def _export(self, layouts: Sequence[Layout]) -> list[torch.Tensor]:
         self._place(layouts)
@@ -357,11 +361,6 @@ class Peer:
             if got == b"e":
                 raise self._failure(self.link.receive())
             raise Interfered("it answers out of turn")
-
-
-def _unread(error: memory.Unreadable) -> Exception:
-    """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
-    return Gone() if error.ended else Interfered(f"its outputs cannot be read ({error})")
 
 
 def _layout(leaf: dict[str, Any]) -> Layout:

@@ -20,6 +20,7 @@ HOMES = {
     "TORCH_EXTENSIONS_DIR": ".cache/torch_extensions",
     "TORCHINDUCTOR_CACHE_DIR": ".cache/torchinductor",
     "CUDA_CACHE_PATH": ".cache/cuda",
+    "DVK_CACHE": ".cache/dvk",
 }
 """Variable → folder beneath the session's home."""
 
@@ -32,5 +33,4 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:
     """`environ` for code that is not to be trusted, at home in `home`."""
     homes = {name: os.path.join(home, folder) if folder else home for name, folder in HOMES.items()}
-    kept = {name: value for name, value in without_secrets(environ).items() if name != "DVK_CACHE"}
-    return kept | homes  # drop-ins that find no cache of the user's compile into TMPDIR
+    return without_secrets(environ) | homes

@@ -39,7 +39,9 @@ def main(descriptor: int) -> None:
         except ImportError:
             if name == "torch":
                 raise
-    _rest()
+    gc.collect()
+    gc.freeze()  # keep the collector from touching, and so copying, shared pages in every child
+    hugepages.collapse()
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -67,13 +69,6 @@ def main(descriptor: int) -> None:
     proctree.kill_descendants(os.getpid())
 
 
-def _rest() -> None:
-    """Have what is imported cost no child anything."""
-    gc.collect()
-    gc.freeze()  # keep the collector from touching, and so copying, shared pages in every child
-    hugepages.collapse()
-
-
 def _request(control: socket.socket, descriptors: list[int]) -> dict[str, Any] | None:
     """One frame and not a byte more, since the next one's descriptors must arrive with it; None at the end."""
     frames = wire.Frames()
@@ -87,11 +82,7 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
     module = request["target"].partition(":")[0]
     if module.split(".")[0] == "dvk" and module not in sys.modules:
         try:
-            target = importlib.import_module(module)  # ours: imports and definitions only, so worth sharing
-            if more := getattr(target, "PRELOADED", ()):
-                for name in more:
-                    importlib.import_module(name)
-                _rest()
+            importlib.import_module(module)  # ours: imports and definitions only, so worth sharing
         except Exception:  # noqa: BLE001 - the child imports it again and reports
             pass
     isolate.warm(request["isolate"], request["home"], request["cwd"], request["environ"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from torch import nn
 
 from dvk.composer import CannotCompose
 from dvk.composer import capture as capture_task
-from dvk.composer.capture import PRELOADED, Captured, trace_module
+from dvk.composer.capture import Captured, trace_module
 from dvk.composer.lowering import VIEWS, pinned, written
 from dvk.config import Limits
-from dvk.sandbox import Message, call
 from dvk.tasks import load
 from tests.composer.programs import Function, Program, capture, compiled, differences, drop_in
 
@@ -358,12 +356,6 @@ def test_capture_runs_the_users_file_in_a_child(tmp_path: Any) -> None:
     assert operators(captured) == ["relu", "add"] and captured.arguments == ("x",)
     with pytest.raises(CannotCompose):
         capture_task(task.model_copy(update={"source": task.source.replace("return torch.relu(x) + 1", "return x[x > 0]")}), Limits())
-
-
-def test_only_the_first_child_that_captures_imports_what_that_takes() -> None:
-    capture_task(load(str(Path(__file__).parents[1] / "harness" / "files" / "affine.py")), Limits())
-    answer = call("tests.sandbox.targets:imported", {"names": list(PRELOADED)}, Limits())
-    assert answer == Message({name: True for name in PRELOADED})
 
 
 LIKELIHOOD = """

@@ -6,6 +6,7 @@ functions are off at some infinities.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -290,6 +291,14 @@ def test_edge_values(results: Results, name: str) -> None:
 TINY = {torch.float64: 1e-300, torch.float32: 1e-36, torch.float16: 1e-6, torch.bfloat16: 1e-36}
 CANCELLING = {"tanhshrink/1", "gelu(tanh)/1", "add alpha/2", "sub alpha/2", "addcmul/2", "addcdiv/2", "lerp/2", "lerp tensor/2"}
 """Differences of nearly equal parts: accurate relative to the operands; what overflows on the way is not compared."""
+
+
+def test_tanh_gelu_keeps_its_digits_where_pytorch_cancels() -> None:
+    x = torch.linspace(-6, -0.1, 60)
+    got = Program(lambda x: F.gelu(x, approximate="tanh"), x).run()
+    wide = x.double()
+    want = wide * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=0)
 
 
 def test_nearly_everything_leaves_pytorch(results: Results) -> None:

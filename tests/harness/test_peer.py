@@ -189,8 +189,7 @@ def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
 def killed(peer: Peer) -> None:
     """The runner, from outside, for good."""
     os.kill(peer.pid, signal.SIGKILL)
-    while not memory.stopped(peer.pid):
-        time.sleep(0.001)
+    assert memory.ended(peer.pid, within_s=5)
 
 
 def test_reading_beyond_an_input_faults():

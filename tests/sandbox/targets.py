@@ -31,10 +31,6 @@ def environment(channel):
     channel.send({name: os.environ.get(name) for name in request["names"]})
 
 
-def imported(channel):
-    channel.send({name: name in sys.modules for name in channel.receive()["names"]})
-
-
 def descriptors(channel):
     """Says what can be read from each descriptor, and whether an exec would inherit it."""
     while channel.receive() is not None:

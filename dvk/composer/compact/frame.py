@@ -51,11 +51,12 @@ def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     kept: dict[tuple, tuple] = {}
 
     def held(*sources: torch.Tensor) -> torch.Tensor:
-        places = tuple(t.data_ptr() for t in sources)
+        memory = [t.untyped_storage() for t in sources]
+        places = tuple((id(one), t.data_ptr()) for one, t in zip(memory, sources, strict=True))
         versions = [0 if t.is_inference() else t._version for t in sources]
         found = kept.get(places)
         if found is None or found[0] != versions:
-            result, memory = make(*sources), [t.untyped_storage() for t in sources]
+            result = make(*sources)
             made = [t.untyped_storage() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
             # Captured graphs hold the sources and read the result by its address; and other sources may come to have these addresses.
             found = (versions, result, [weakref.ref(one, lambda _: kept.pop(places, None)) for one in memory])
