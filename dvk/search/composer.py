@@ -31,6 +31,8 @@ from dvk.search.classes import alike, class_of
 MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
             "fold_scale", "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
+AS_IT_IS = "as it is"
+"""Title of the user's own model among the candidates."""
 HOST = 1.1
 """Eager PyTorch's time from end to end over the device's, from which on the host is in the way."""
 ROUND_OTHERWISE = ("fold_batch_norm",)
@@ -113,7 +115,7 @@ class Planner:
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
             always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
-        plans = [(Plan(always), "fused" if always else "as it is")]
+        plans = [(Plan(always), "fused" if always else AS_IT_IS)]
         return plans + [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
 
     def replayed(self, plan: Plan) -> list[tuple[Plan, str]]:
@@ -158,6 +160,8 @@ def search(problem: Problem) -> Proposals:
         for (plan, _), verdict in zip(replays, graphed, strict=True):
             if beats(verdict, chosen):
                 best, chosen = plan, verdict
+        if best.recipes and 0 < speed(chosen) < 1:
+            yield [planner.candidate(Plan(()), AS_IT_IS)]  # so that leaving it is an answer
         tuned = yield from tune(planner, best, chosen)
         if tuned is not best and graphed and host_in_the_way(graphed[0], chosen):
             yield [planner.candidate(*planner.replayed(tuned)[0])]

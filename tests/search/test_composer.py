@@ -111,6 +111,14 @@ def test_where_only_own_kernels_are_written_the_library_is_tried_replayed(tmp_pa
     assert any({"own_windows", "cuda_graph"} <= set(c.recipes) for c in found)
 
 
+@pytest.mark.parametrize("gain", [0.6, 1.2])
+def test_where_nothing_gains_the_model_is_an_answer_too(tmp_path, gain):
+    found = play(written("F.max_pool2d(x, 2)", tmp_path), lambda c: gain if c.recipes else 1.0)
+    assert ("as it is" in [c.title for c in found]) is (gain < 1)
+    assert all(c.title != "as it is" or "dvk_" not in c.source for c in found)
+    assert len(found) > 3, "schedules are tried all the same"
+
+
 def test_what_rounds_otherwise_is_left_out_where_it_is_refused(conv):
     proposals = search(conv)
     batch = next(proposals)

@@ -204,9 +204,13 @@ class Session:
 
     @property
     def promising(self) -> list[Turn]:
-        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first."""
+        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first.
+
+        Not the user's own model, which is what the composer proposes without any recipe.
+        """
         timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and told.speedup(t) > 1]
-        return sorted(timed, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
+        other = [t for t in timed if t.candidate is None or t.candidate.recipes or t.candidate.proposer != "composer"]
+        return sorted(other, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
 
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
