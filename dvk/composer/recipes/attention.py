@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from dvk.composer.lowering import pinned
 from dvk.composer.pointwise import LARGEST
 from dvk.composer.prims import FLOATS
-from dvk.composer.recipes.edit import outputs_as_before, packet, rebuilt, ref, sees_layout, users
+from dvk.composer.recipes.edit import drops_nothing, outputs_as_before, packet, rebuilt, ref, sees_layout, users
 from dvk.composer.recipes.masks import Mask, Nodes, biased, number
 from dvk.records import Graph, Node
 
@@ -187,7 +187,7 @@ def _passes(node: Node, source: Node | None) -> bool:
     if source is None or source.shape is None or source.shape[-2:] != node.shape[-2:]:  # type: ignore[index]
         return False
     if name == "dropout":
-        return not node.args[2] or node.args[1] == 0
+        return drops_nothing(node)
     return name in ("to", "_to_copy", "type_as", "float", "contiguous", "clone", "detach", "alias", "expand", *RESHAPES) and \
         math.prod(source.shape) == math.prod(node.shape or ())
 

@@ -11,7 +11,7 @@ import math
 
 from dvk.composer.lowering import pinned
 from dvk.composer.prims import FLOATS
-from dvk.composer.recipes.edit import packet, rebuilt, ref, returned_memory
+from dvk.composer.recipes.edit import drops_nothing, packet, rebuilt, ref, returned_memory
 from dvk.records import Graph, Node
 
 IDEMPOTENT = {"abs", "floor", "ceil", "trunc", "round", "sign"}
@@ -54,7 +54,7 @@ def rewrite(graph: Graph) -> Graph | None:
 def _changes_nothing(node: Node, before: Node) -> bool:
     name, rest = packet(node), list(node.args[1:])
     if name in ("dropout", "alpha_dropout", "feature_dropout"):
-        return not rest[1] or rest[0] == 0
+        return drops_nothing(node)
     if name in ("mul", "div", "pow"):
         return len(rest) == 1 and isinstance(rest[0], (int, float)) and rest[0] == 1 and not node.kwargs
     if name in ("add", "sub"):

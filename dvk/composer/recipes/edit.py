@@ -44,7 +44,12 @@ def is_random(node: Node) -> bool:
         return at is not None and (name == DROPPING[0] or bool(given[at + 1]))
     if not any(word in name for word in RANDOM):
         return False
-    return not (name.endswith("dropout") and len(node.args) > 2 and (not node.args[2] or node.args[1] == 0))
+    return not (name.endswith("dropout") and drops_nothing(node))
+
+
+def drops_nothing(node: Node) -> bool:
+    """A dropout that does not train, or with probability 0."""
+    return len(node.args) > 2 and (not node.args[2] or node.args[1] == 0)
 
 
 def sees_layout(graph: Graph) -> bool:

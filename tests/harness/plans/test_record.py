@@ -266,7 +266,7 @@ def test_weights_may_be_copied_with_all_that_they_are():
         return x * weight
 """
     plan = plan_of(HEADER + MODULE + body)
-    assert steps(plan)[-1] == "mul" and steps(plan).count("clone") <= 1
+    assert [step for step in steps(plan) if step != "detach"] == ["clone", "mul"]
 
 
 def test_numbers_may_index_and_masks_may_not():
