@@ -3,7 +3,7 @@
     policy       the fastest right text; after one attempt or two, with the judge's real words in between, the fastest not tried yet
     with skills  each right text that a note leads to, and what to try after it
     selection    among notes on the task and others: those that made it faster
-    summary      a conversation that became faster → the note behind its fastest text, or none
+    summary      a conversation that became faster → the note behind its fastest text; none where it was given that note
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ NUM_SELECTIONS = 2
 """Selections a task, each among other notes."""
 NUM_LONGER = 6
 """Conversations of three attempts a task: as many as of two, of which each attempt begins one."""
-NUM_LEARNT = 3
-"""Summaries a task that learn something…"""
-IDLE_SHARE = 0.5
-"""…and share of tasks with one that learns nothing: a model shown mostly those proposes nothing, and in training it is asked only about
-conversations that did become faster."""
+NUM_LEARNT = 6
+"""Summaries a task…"""
+IDLE_SHARE = 0.15
+"""…share of those that were given what they would learn, and so learn nothing: shown more of these, a model proposes nothing at all…"""
+GIVEN_SHARE = 0.5
+"""…and of the others that were given another note."""
 SLIPS: Sequence[tuple[str, str]] = (
     (" + ", " - "), (" * ", " + "), ("tl.maximum", "tl.minimum"), ("tl.sum", "tl.max"), ("tl.exp", "tl.log"), (" < ", " <= "),
     ("std::max", "std::min"), ("0.5", "0.25"), ("1.0", "2.0"), ("e1", "e0"), ("a0", "a9"), ("s0", "s1"), ("x0", "x9"),
@@ -191,23 +192,26 @@ def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: rand
 
 def _summaries(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
                settings: Agents) -> Iterator[Taught]:
-    """Conversations that a note made faster, most from the usual text or, where that is as fast, from another; and one that taught nothing.
+    """Conversations that a note made faster, most from the usual text or, where that is as fast, from another.
 
-    What is learned is no slower than the usual text: of two other notes the better one may still be bad advice.
+    What is learned is no slower than the usual text: of two other notes the better one may still be bad advice. A conversation
+    that was given the very note that made it faster teaches nothing; one that was given another teaches as much as one without.
     """
     first = played[0]
-    learned = [one for one in right if one[0].skill is not None and speedup(one[1]) * WORTH > usual]
+    notes = [(attempt.skill, one) for one in right if (attempt := one[0]).skill is not None and speedup(one[1]) * WORTH > usual]
+    told = [attempt.skill for attempt, _ in played if attempt.skill is not None]
     count = 0
-    for best in sorted(learned, key=lambda one: -speedup(one[1])):
+    for note, best in sorted(notes, key=lambda one: -speedup(one[1][1])):
         slower = [one for one in right if speedup(best[1]) > CLEARLY * speedup(one[1])]
         opening = first if speedup(best[1]) > WORTH * usual else rng.choice(slower) if slower else None
-        if opening is not None and best[0].skill is not None and count < NUM_LEARNT:
-            count += 1
-            yield _summary(subject, _beside(opening, best, played, rng), (best[0].skill,), dialect, settings)
-    slowest = min(right, key=lambda one: speedup(one[1]))
-    if slowest is not first and rng.random() < IDLE_SHARE:
-        idle = [one for one in played if speedup(one[1]) <= WORTH * usual]
-        yield _summary(subject, _beside(first, slowest, idle, rng), (), dialect, settings)
+        if opening is None or count == NUM_LEARNT:
+            continue
+        count += 1
+        others = [skill for skill in told if skill.name != note.name]
+        given = (rng.choice(others),) if others and rng.random() < GIVEN_SHARE else ()
+        idle = rng.random() < IDLE_SHARE
+        turns = _beside(opening, best, played, rng)
+        yield _summary(subject, turns, (note,) if idle else given, () if idle else (note,), dialect, settings)
 
 
 def _beside(first: Tried, other: Tried, played: Sequence[Tried], rng: random.Random) -> tuple[Turn, ...]:
@@ -219,12 +223,14 @@ def _beside(first: Tried, other: Tried, played: Sequence[Tried], rng: random.Ran
     return first[1], *(turn for _, turn in more)
 
 
-def _summary(subject: Subject, turns: tuple[Turn, ...], learned: tuple[Skill, ...], dialect: Dialect, settings: Agents) -> Taught:
-    asked = dialect.summary(subject, Trace(role="policy", turns=turns), (), settings)
+def _summary(subject: Subject, turns: tuple[Turn, ...], given: tuple[Skill, ...], learned: tuple[Skill, ...], dialect: Dialect,
+             settings: Agents) -> Taught:
+    asked = dialect.summary(subject, Trace(role="policy", turns=turns), given, settings)
     answer = dialect.write_summary(learned, "")
     messages = (*asked.messages, {"role": "assistant", "content": answer})
     rounds = tuple(speedup(t) or None for t in turns)
-    return Taught("summary", messages, asked.tools, chosen=tuple(s.name for s in learned), turn=max(turns, key=speedup), rounds=rounds)
+    return Taught("summary", messages, asked.tools, tuple(s.name for s in given), tuple(s.name for s in learned),
+                  turn=max(turns, key=speedup), rounds=rounds)
 
 
 def _family(kernels: Any) -> str:
