@@ -100,6 +100,17 @@ def test_a_killed_fit_ends_where_the_uninterrupted_one_does(fitted: tuple[Path, 
         assert torch.equal(one, other)
 
 
+def test_what_learns_from_longer_rows_is_asked_longer_questions(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    longer = settings(max_steps=1)
+    longer = longer.model_copy(update={"learning": longer.learning.model_copy(update={"pack_tokens": 384})})
+    with opened(tmp_path / "longer", longer) as run:
+        made = fit(run, examples(), f"nano:{fitted[1]['checkpoint']}", longer)
+    question = Conversation(messages=({"role": "user", "content": " ".join(["tanh"] * 100)},))
+    answers = [open_backbone(f"nano:{figures['checkpoint']}").generate([question], Sampling(temperature=0.0, max_tokens=4))[0]
+               for figures in (fitted[1], made)]
+    assert [answer.finish == "error" for answer in answers] == [True, False]
+
+
 def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str, Any]]) -> None:
     backbone = trainable(f"nano:{fitted[1]['checkpoint']}", Config())
     example = examples(1)[0]

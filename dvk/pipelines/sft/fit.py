@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dvk.backbone import Trainable, open_backbone
+from dvk.backbone.forward import unwrapped
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
@@ -75,10 +76,11 @@ def fit(
     kept = team.told(newest(run.path / "checkpoints"))
     with team.chief_first():  # what it makes the others find
         backbone = model(run, source, start, config) if kept is None else trainable(f"hf:{kept}", config)
+        lengthen(backbone, capacity := config.learning.pack_tokens)
         say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, source, backbone.chat, config, origin)
     tokenised_s = time.monotonic() - began
-    settings, capacity = config.learning, config.learning.pack_tokens
+    settings = config.learning
     per_step = max(1, settings.batch_tokens // capacity)
     if too_long(train.lengths(), capacity) == len(train):
         raise UsageError(f"no example fits into {capacity} tokens", "raise learning.pack_tokens")
@@ -175,6 +177,13 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
         nano.make(base, texts(source), size=config.fit.size, vocabulary=config.fit.vocabulary, positions=config.learning.pack_tokens,
                   seed=config.seed, provenance={"made_by": "dvk sft fit"})
     return trainable(f"nano:{base}", config)
+
+
+def lengthen(backbone: Trainable, tokens: int) -> None:
+    """A model that learns from rows of so many tokens takes as many: rotary positions, which all models here have, end nowhere."""
+    settings = unwrapped(backbone.model).config
+    settings.max_position_embeddings = max(settings.max_position_embeddings, tokens)
+    backbone.tokenizer.model_max_length = max(backbone.tokenizer.model_max_length, tokens)
 
 
 def texts(source: Source) -> Iterator[str]:
