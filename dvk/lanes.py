@@ -2,8 +2,8 @@
 
 File locks, so that they hold between all dvk processes of a user on this machine, and vanish with a
 killed process. On a CPU whatever else runs disturbs a measurement, so compiling and checking hold
-the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it, and
-a language model that writes: it would fill the GPU between and under the calls that are timed.
+the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it, a
+language model that writes, and what is checked for a claim: they would fill the GPU between and under the calls that are timed.
 A gate before the lane keeps newcomers from starving who waits to be alone.
 """
 

@@ -20,6 +20,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -161,7 +162,8 @@ class _Referee:
             peer = self.arms["player"]
         else:
             peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
-        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, self._lane, self._threads, self._turn)
+        lane = partial(self._lane, claiming=order["tier"] == "claim")
+        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, lane, self._threads, self._turn)
         try:
             findings = examination.run(
                 order["source"],
@@ -214,10 +216,10 @@ class _Referee:
     def _threads(self) -> AbstractContextManager[None]:
         return torch_threads(self.threads)
 
-    def _lane(self, alone: bool) -> AbstractContextManager[None]:
+    def _lane(self, alone: bool, claiming: bool = False) -> AbstractContextManager[None]:
         if alone:
             return self.lane.alone()
-        return self.lane.shared() if self.task.device == "cpu" else nullcontext()
+        return self.lane.shared() if claiming or self.task.device == "cpu" else nullcontext()
 
 
 @contextmanager
