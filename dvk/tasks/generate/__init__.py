@@ -11,7 +11,7 @@ of many styles. Whether it is hygienic in truth is for `dvk.tasks.hygiene` to sa
     sizes     named sizes, profiles of devices
     values    what is known of a value while drawing
     program   statements, weights, inputs
-    pointwise, binary, reductions, views, heads, losses    the operators
+    pointwise, binary, reductions, scans, views, moved, heads, losses    the operators
     chains, networks    what is made of them
     split     operator families, and which sequences are held out
     write     the text

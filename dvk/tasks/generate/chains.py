@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from dvk.tasks.generate import binary, heads, losses, pointwise, reductions, views
+from dvk.tasks.generate import binary, heads, losses, moved, pointwise, reductions, scans, views
 from dvk.tasks.generate.dice import Dice
 from dvk.tasks.generate.program import Program
 from dvk.tasks.generate.sizes import (
@@ -128,7 +128,7 @@ class Chain:
     def drawn(self, left: int) -> tuple[str, Step]:
         """A kind of step and the step."""
         program, dice, first = self.program, self.dice, self.first()
-        position = len(program.operators)
+        position, wide = len(program.operators), program.profile.wide
         weights = {
             "activation": 4.0, "unary": 2.5, "number": 2.4, "weight": 2.2, "clamp": 1.0, "leaky": 0.8, "shaped": 0.4, "power": 0.3,
             "shrink": 0.3, "residual": 2.2 if position else 0.3, "input": 2.2, "mask": 0.6, "norm": 2.2, "softmax": 1.4,
@@ -136,6 +136,8 @@ class Chain:
             "join": 0.3 if position else 0.0, "slice": 0.25, "choose": 0.3 if position else 0.0, "gate": 0.5 if position else 0.0,
             "pool": 1.0 if first else 0.0, "head": 6.0 if not position else 0.25, "loss": 3.0 if left <= 2 and position else 0.0,
             "total": 1.0 if left <= 1 and position else 0.0, "cast": 1.0 if self.x.half else 0.0,
+            "moved": 1.6 * wide, "scan": 0.6 * wide, "embedded": 0.25 * wide,
+            "attention": 6.0 * wide if self.x.rank == 4 and not first and not position else 0.0,
         }
         kind = dice.weighted(weights)
         steps: dict[str, Step] = {
@@ -167,6 +169,10 @@ class Chain:
             "loss": partial(losses.loss, program),
             "total": partial(reductions.reduce_all, program),
             "cast": self._through_float,
+            "moved": lambda x: moved.moved(program, x, first),
+            "scan": partial(scans.scan, program),
+            "embedded": partial(heads.embedded, program),
+            "attention": partial(heads.attention, program),
         }
         return kind, steps[kind]
 
@@ -239,9 +245,11 @@ def single(program: Program) -> None:
     """
     chain = Chain(program)
     dice, x = program.dice, chain.x
+    wide = program.profile.wide
     kind = dice.weighted({"unary": 4, "activation": 4, "reduce": 4, "norm": 3.5, "softmax": 3, "clamp": 0.5, "leaky": 0.6, "weight": 0.8,
                           "input": 1.2, "head": 1.0, "pool": 1.0 if chain.first() else 0, "loss": 2, "halves": 0.6, "shaped": 0.5,
-                          "shrink": 0.3, "mask": 0.4})
+                          "shrink": 0.3, "mask": 0.4,
+                          "moved": 2.5 * wide, "scan": 1.5 * wide, "embedded": 0.3 * wide, "attention": 0.6 * wide})
     if kind == "loss":
         chain.x = losses.loss(program, x)
     else:

@@ -120,7 +120,7 @@ def convolution(program: Program, x: Value, out: Dim | None = None, *, kernel: i
     return program.emit(f"conv{space}d", ("conv",), f"{name}({{0}})", [x], mixed(program, x), shape=(x.shape[0], out, *extents))
 
 
-def _grown(size: Dim, stride: int, add: int) -> Dim:
+def grown(size: Dim, stride: int, add: int) -> Dim:
     """`stride * size + add`."""
     size = size if stride == 1 else size.times(stride)
     if not add:
@@ -139,7 +139,7 @@ def transposed_convolution(program: Program, x: Value) -> Value:
     if limit < 4:
         raise Unfit("too much work")
     out = program.constant("CHANNELS_OUT", up_to(dice, min(limit, 128), (4, 8, 16, 24, 32, 48, 64, 96, 128)))
-    extents = tuple(_grown(d, stride, kernel - 2 * padding - stride) for d in x.shape[2:])
+    extents = tuple(grown(d, stride, kernel - 2 * padding - stride) for d in x.shape[2:])
     affordable(program, count(x.shape) * out.native * kernel**space)
     options = "".join(f", {k}={v}" for k, v in (("stride", stride), ("padding", padding)) if v != (1 if k == "stride" else 0))
     name = program.module(f"nn.ConvTranspose{space}d({channels.text}, {out.text}, {kernel}{options})", ("up", "deconv", "upsample"))
@@ -176,6 +176,35 @@ def pool(program: Program, x: Value, kind: str | None = None) -> Value:
     module = text if text.startswith("nn.") else ""
     return program.emit(f"{kind}_pool{space}d", ("pool",), "{m}({0})" if module else text, [x], sample, shape=shape, floor=x.floor,
                         module=module)
+
+
+def attention(program: Program, x: Value) -> Value:
+    """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs, or to itself."""
+    dice = program.dice
+    if x.rank != 4 or min(x.shape[-1][1:]) < 3:
+        raise Unfit("no heads")
+    causal = dice.chance(0.3)
+    own = causal or dice.chance(0.3)
+    keys = x.shape[2] if own else program.constant("SOURCE", up_to(dice, 1024, (32, 49, 64, 77, 100, 128, 197, 256, 512, 1024)))
+    affordable(program, 2 * count(x.shape) * keys.native)
+    shape = (*x.shape[:2], keys, x.shape[3])
+    key, value = program.input(shape, ("k", "key", "keys")), program.input(shape, ("v", "value", "values"))
+    text = f"F.scaled_dot_product_attention({{0}}, {{1}}, {{2}}{', is_causal=True' if causal else ''})"
+    sample = program.normal_sample(0.3, max(rms(value.sample) * min(1.0, 2.0 / math.sqrt(keys.native)), 1e-6))
+    return program.emit("attention", ("scaled_dot_product_attention",), text, [x, key, value], sample)
+
+
+def embedded(program: Program, x: Value) -> Value:
+    """`x` and a row of a table for each of its places."""
+    dice = program.dice
+    if x.rank < 2 or x.half:
+        raise Unfit("no rows")
+    words = program.constant(dice.pick(("WORDS", "ENTRIES", "VOCABULARY")), dice.pick((100, 512, 1000, 4096, 10007, 32000)), 11)
+    ids = program.labels(x.shape[:-1], words)
+    name = program.module(f"nn.Embedding({words.text}, {x.shape[-1].text})", ("embedding", "table", "positions"))
+    text = dice.pick((f"{{0}} + {name}({{1}})", f"{name}({{1}}) + {{0}}"))
+    sample = [v + dice.normal() for v in x.sample]
+    return program.emit("embedding_add", ("embedding", "add"), text, [x, ids], sample)
 
 
 def head(program: Program, x: Value, channels_first: bool) -> Value:
