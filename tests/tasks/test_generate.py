@@ -11,6 +11,7 @@ from itertools import groupby
 
 import pytest
 
+from dvk.composer.many import trace_quickly
 from dvk.records import Task
 from dvk.tasks.generate import Generated, collapsed, generate, make, signature_of, split_of
 from dvk.tasks.generate.dice import Dice
@@ -92,6 +93,22 @@ def test_every_operator_occurs_in_training() -> None:
     assert set(everywhere) == set(training)
     single = {g.signature for g in drawn("cuda") if g.level == "single"}
     assert {split_of(s) for s in single} == {"train", "heldout"}
+
+
+WIDE = {"pad_constant", "pad_reflect", "pad_replicate", "flip", "roll", "repeat_interleave", "tril", "triu", "pixel_shuffle",
+        "pixel_unshuffle", "upsample_nearest2d", "upsample_bilinear2d", "upsample_linear1d", "index_select", "sort", "topk", "cumsum",
+        "cumprod", "cummax", "cummin", "logcumsumexp", "attention", "embedding_add"}  # fmt: skip
+"""Drawn for devices, and in no frozen task."""
+
+
+def test_what_is_captured_has_the_signature_that_was_drawn() -> None:
+    left = set(WIDE)
+    for made in drawn("cuda", seed=2):
+        if (new := left & set(made.operators)) and made.dtype == "float32":
+            assert signature_of(trace_quickly(made.task("cpu")).graph.signature()) == made.signature, made.source
+            left -= new
+    assert not left
+    assert not any(WIDE & set(made.operators) for made in generate(3, 300, device="neutral"))
 
 
 def test_it_is_varied() -> None:
