@@ -117,7 +117,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks():
+        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart():
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
@@ -149,6 +149,34 @@ def _no_checks() -> Iterator[None]:
         yield
     finally:
         functions.gaussian_nll_loss = whole
+
+
+APART = ("triplet_margin_loss", "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "poisson_nll_loss", "outer", "kron")
+"""Functions of torch that are made of operators which compose; whole they would stay calls of up to a dozen kernels."""
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Functions in `APART` are captured as what PyTorch makes them of."""
+    import torch
+
+    def made_of(whole: Any) -> Any:
+        def parts(*args: Any, **kwargs: Any) -> Any:
+            named = {"self" if name == "input" else name: value for name, value in kwargs.items()}
+            # Export keeps operators whole by a mode for functions, and by a `decompose` of its own.
+            with torch._C.DisableTorchFunction():
+                return whole._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **named)
+
+        return parts
+
+    before = {name: getattr(torch, name) for name in APART}
+    for name in APART:
+        setattr(torch, name, made_of(getattr(torch.ops.aten, name).default))
+    try:
+        yield
+    finally:
+        for name, whole in before.items():
+            setattr(torch, name, whole)
 
 
 @contextmanager

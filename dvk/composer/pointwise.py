@@ -283,7 +283,7 @@ def _triangle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     return finish(low, node, low.pw("where", keep, x, 0, compute=register_type(x.dtype)))
 
 
-@rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full")
+@rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full", "fill")
 def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1]
     if node.dtype is None or node.dtype not in (*FLOATS, "bool", "int64", "int32"):

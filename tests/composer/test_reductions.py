@@ -333,6 +333,16 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
                     w,
                 ),
             ),
+            (f"{r} made of others", Program(
+                lambda a, b, p, k=k: (
+                    F.triplet_margin_loss(a, b, p, **k),
+                    F.triplet_margin_loss(a, b, p, margin=0.3, swap=True, **k),
+                    F.cosine_embedding_loss(a, b, b[:, 0].sign(), margin=0.1, **k),
+                    F.hinge_embedding_loss(a, b.sign(), **k),
+                    F.margin_ranking_loss(a, b, p - 0.5, margin=0.2, **k),
+                    F.poisson_nll_loss(a, p, full=True, **k),
+                    F.poisson_nll_loss(p + 0.1, p, log_input=False, **k),
+                ), a, b, p)),
             (f"{r} kl", Program(lambda a, q, k=k: (F.kl_div(a, q, **k), F.kl_div(a, a, log_target=True, **k)), a.log_softmax(-1), q)),
         ]
     made.append(("batchmean", Program(lambda a, q: F.kl_div(a, q, reduction="batchmean"), a.log_softmax(-1), q)))
@@ -347,6 +357,8 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
                     F.pairwise_distance(a, b, p=1, keepdim=True),
                     F.normalize(a, dim=0),
                     F.normalize(a, p=1),
+                    torch.outer(input=a[0], vec2=b[:, 1]),
+                    torch.kron(a, b[:2, :3]),
                 ),
                 a,
                 b,
