@@ -16,6 +16,8 @@ from dvk.pipelines.sft.fit import newest
 from dvk.runs import MANIFEST, RunFolder
 
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
+KEPT = ("made_by", "size")
+"""What stays true of a model that learns on."""
 
 
 def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Path | None = None) -> dict[str, Any]:
@@ -46,12 +48,14 @@ def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Pa
     from dvk.config import Backbone
 
     model, tokenizer, card = load(str(checkpoint), Backbone(dtype="float32"), torch.device("cpu"))
-    made = recipe(run, checkpoint)
+    made, before = recipe(run, checkpoint), card.get("provenance", {})
+    if "stages" in before:
+        made["went_on_from"] = {k: v for k, v in before.items() if k not in (*KEPT, "measured")}
     if mean_with is not None:
         other, _, theirs = load(str(mean_with), Backbone(dtype="float32"), torch.device("cpu"))
         average(model, other)
         made["mean_with"] = theirs.get("provenance", {}) or {"folder": mean_with.name}
-    provenance = {**card.get("provenance", {}), **made, "measured": tables}
+    provenance = {**{k: before[k] for k in KEPT if k in before}, **made, "measured": tables}
     write_folder(target, model.to(torch.bfloat16), tokenizer, {**card, "provenance": provenance} if card else {})
     parameters = sum(p.numel() for p in model.parameters())
     (target / "README.md").write_text(text(target.name, parameters, made, tables), encoding="utf-8")
@@ -101,9 +105,11 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
              f"{parameters / 1e6:.1f} million parameters, made by `dvk {made['command']}` (seed {made['seed']}, step {made['step']:,}); "
              "weights in bfloat16, computed with in float32. It reads the listing of a captured operator graph and writes kernels in "
              "dvk's compact dialect; open it as `nano:FOLDER`.", ""]  # fmt: skip
-    if (other := made.get("mean_with")) is not None:
-        which = f" (seed {other['seed']}, step {other['step']})" if {"seed", "step"} <= other.keys() else ""
-        lines += [f"Weights are the mean of that run's and of those before it{which}.", ""]
+    for role, words in (("went_on_from", "It went on from another run's weights"),
+                        ("mean_with", "Weights are the mean of that run's and of those before it")):
+        if (other := made.get(role)) is not None:
+            which = f" (seed {other['seed']}, step {other['step']:,})" if {"seed", "step"} <= other.keys() else ""
+            lines += [f"{words}{which}.", ""]
     for stage, figures in made["stages"].items():
         lines += [f"## {stage}", "", "| | |", "|---|---|", *(f"| {k} | {_shown(v)} |" for k, v in figures.items()), ""]
     if made["last"]:
