@@ -62,7 +62,7 @@ def test_what_ships_is_clean() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_nine_in_ten_generated_tasks_are_clean(device: str) -> None:
-    sources = [made.source for made in generate(17, 60, device=device)]
+    sources = [made.source for made in generate(17, 150, device=device)]
     found = list(hygiene(sources))
     assert sum(finding.clean for finding in found) >= 0.9 * len(sources)
 
