@@ -179,9 +179,13 @@ def varied(made: Sequence[Generated], count: int, rng: random.Random) -> list[Ge
     levels: dict[str, list[int]] = {}
     for place, task in enumerate(made):
         levels.setdefault(task.level, []).append(place)
-    found = [place for places in levels.values()
-             for place in sorted(places, key=keys.__getitem__)[-max(1, round(len(places) * count / len(made))):]]  # fmt: skip
-    return [made[place] for place in sorted(found)][:count]
+    found: list[int] = []
+    seen = 0
+    for places in levels.values():
+        seen += len(places)
+        share = round(seen * count / len(made)) - len(found)
+        found += sorted(places, key=keys.__getitem__)[len(places) - share :]
+    return [made[place] for place in sorted(found)]
 
 
 def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
