@@ -53,13 +53,8 @@ class Reply(Completion):
 
     task: str
     found: Candidate | str
-
-
-def reply(dialect: Dialect, subject: Subject, answer: Completion) -> Completion:
-    """The answer, read; as it is if it was read before, or the backbone failed."""
-    if answer.finish == "error" or (isinstance(answer, Reply) and answer.task == subject.task.id):
-        return answer
-    return Reply(**dict(answer), task=subject.task.id, found=found_in(dialect, subject, answer))
+    shown: int | None = None
+    """See `reading.Malformed`."""
 
 
 def unread(answer: Completion) -> bool:
@@ -67,20 +62,23 @@ def unread(answer: Completion) -> bool:
     return isinstance(answer, Reply) and isinstance(answer.found, str)
 
 
+def reply(dialect: Dialect, subject: Subject, answer: Completion) -> Completion:
+    """The answer, read; as it is if the backbone failed."""
+    return answer if answer.finish == "error" else _read(dialect, subject, answer)
+
+
 def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
     """The candidate in an answer, or why there is none."""
-    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
-        found = answer.found
-    else:
-        found = found_in(dialect, subject, answer)
+    found = _read(dialect, subject, answer).found
     if isinstance(found, str):
         return found
     return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or found.title})
 
 
-def found_in(dialect: Dialect, subject: Subject, answer: Completion) -> Candidate | str:
-    """`read`, by whoever only knows the task."""
+def _read(dialect: Dialect, subject: Subject, answer: Completion) -> Reply:
+    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
+        return answer
     try:
-        return dialect.read_policy(subject, answer)
+        return Reply(**dict(answer), task=subject.task.id, found=dialect.read_policy(subject, answer))
     except Malformed as error:
-        return str(error)
+        return Reply(**dict(answer), task=subject.task.id, found=str(error), shown=error.shown)

@@ -26,7 +26,15 @@ _MODEL_NEW = re.compile(r"^(?:class\s+ModelNew\b|ModelNew\s*[:=])", re.M)
 
 
 class Malformed(ValueError):
-    """An answer from which nothing could be read; the message says why, for the record and for the learner."""
+    """An answer from which nothing could be read; the message says why, for the record and for the learner.
+
+    Args:
+        shown: characters of the answer that show it, where other words among them might have mended it; None: that is not known.
+    """
+
+    def __init__(self, why: str, shown: int | None = None):
+        super().__init__(why)
+        self.shown = shown
 
 
 def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dvk.agents import dialects, policy, selection, writers
+from dvk.agents import branching, dialects, policy, selection, writers
 from dvk.agents.judging import Docket
 from dvk.agents.play import ROLES, Key, Play, Talk, order
 from dvk.agents.showing import Subject
@@ -110,7 +110,8 @@ def converse(
     Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
     tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
 
-    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times.
+    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times; what cannot be
+    read then is gone on otherwise, where the backbone tells how (`branching`).
 
     Args:
         asked_before: prompts of earlier calls, which is added to; empty at first.
@@ -124,6 +125,7 @@ def converse(
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
         role = ROLES[number]
         most = config.rollout.redraws if role == "policy" else 0
+        branches = branching.tries(config.rollout) if role == "policy" else 0
         for redrawn in range(most + 1):
             draws, questions = sampling(role, dialect, config, step, repeated, redrawn), [question for _, _, question in group]
             if role == "policy":
@@ -133,13 +135,19 @@ def converse(
             unread = []
             for asked, answer in zip(group, answers, strict=True):
                 one, talk, _ = asked
-                if redrawn < most and policy.unread(answer := policy.reply(dialect, one.subject, answer)):
-                    unread.append(asked)
+                answer = policy.reply(dialect, one.subject, answer) if role == "policy" else answer
+                if policy.unread(answer) and (redrawn < most or branches):
+                    unread.append((asked, answer))
                 elif (candidate := one.heard(talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
                 break
-            group = unread
+            group = [asked for asked, _ in unread]
+        lost = [branching.Unread(one.subject, question, answer) for (one, _, question), answer in unread]
+        for place, answer, tried in branching.mended(backbone, dialect, lost, branches, draws):
+            one, talk, _ = unread[place][0]
+            if (candidate := one.heard(talk, answer, most + tried)) is not None:
+                yield one, talk, candidate
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:
@@ -153,7 +161,8 @@ def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, r
     most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]
     seed = int(content_hash(str(config.seed), str(step), role, str(repeated), *([f"redrawn {redrawn}"] if redrawn else [])), 16) % 2**31
     temperature = max(settings.temperature, REDRAW_TEMPERATURE) if redrawn else settings.temperature
-    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
+    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed,
+                    alternatives=role == "policy" and dialect.reads_graph and branching.tries(settings) > 0)  # fmt: skip
 
 
 def _digest(question: Conversation) -> str:

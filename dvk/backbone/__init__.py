@@ -42,6 +42,7 @@ class Conversation(Record):
 
     messages: tuple[dict[str, Any], ...] = Field(description="OpenAI-style messages: role, content, perhaps tool_calls.")
     tools: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool schemas.")
+    begun: tuple[int, ...] = Field((), description="Token ids that the answer begins with; only for models that tell `alternatives`.")
 
 
 class Sampling(Record):
@@ -52,11 +53,21 @@ class Sampling(Record):
     max_tokens: int = Field(2048, ge=1, description="Longest completion.")
     stop: tuple[str, ...] = Field((), description="Texts that end a completion and are cut from it, as is what follows.")
     seed: int | None = Field(None, description="Equal seeds give equal completions, whatever else is in the batch; null draws one.")
+    alternatives: bool = Field(False, description="Also tell what else might have been drawn; models whose weights are elsewhere do not.")
 
     def cut(self, text: str) -> str:
         """The text before the first of the stop texts."""
         places = [place for place in (text.find(stop) for stop in self.stop if stop) if place >= 0]
         return text[: min(places)] if places else text
+
+
+class Alternative(Record):
+    """A token that was not drawn, and might have been."""
+
+    position: int = Field(ge=0, description="Tokens of the answer before it.")
+    at: int = Field(ge=0, description="Characters of the answer before it.")
+    token: int = Field(description="Its id.")
+    logprob: float = Field(le=0, description="Its log-probability after those, at temperature 1, in nats.")
 
 
 class Completion(Record):
@@ -67,6 +78,7 @@ class Completion(Record):
     finish: Literal["stop", "length", "error"] = Field(description="Ended by itself, at the token limit, or because it failed.")
     error: str | None = Field(None, description="What failed; present if and only if finish is `error`.")
     tool_calls: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool calls, where a server parses them out of the text.")
+    alternatives: tuple[Alternative, ...] = Field((), description="Where asked for: the likelier ones at each position, in their order.")
 
     @field_validator("text", "error", "tool_calls", mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from dvk.backbone import Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
+from dvk.backbone import Alternative, Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
 from dvk.backbone.chat import Chat
 from dvk.backbone.decode import Engine, Sampled, decoding
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
@@ -88,23 +88,34 @@ class Hf:
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """One completion a conversation, in their order."""
-        return self.complete([self.encode(conversation) for conversation in conversations], sampling)
+        return self.complete([self.encode(one) for one in conversations], sampling, [one.begun for one in conversations])
 
-    def complete(self, prompts: Sequence[tuple[int, ...]], sampling: Sampling) -> list[Completion]:
-        """One completion a prompt of token ids, in their order."""
+    def complete(
+        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, begun: Sequence[tuple[int, ...]] | None = None
+    ) -> list[Completion]:
+        """One completion a prompt of token ids, in their order.
+
+        Args:
+            begun: what each completion begins with; log-probabilities are not told of those that are begun.
+        """
         began = time.perf_counter()
-        fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) < self.positions]
+        begun = begun if begun is not None else [()] * len(prompts)
+        asked = [(*prompt, *start) for prompt, start in zip(prompts, begun, strict=True)]
+        fits = [i for i, prompt in enumerate(prompts) if prompt and len(asked[i]) < self.positions and len(begun[i]) < sampling.max_tokens]
         stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
+        limit = sampling.max_tokens - min((len(begun[i]) for i in fits), default=0)
         with self._one_at_a_time, self._lane().in_turns(self._rest) as give_way, decoding(self.model):
-            drawn = dict(zip(fits, self._sample([prompts[i] for i in fits], sampling, stops, give_way)))
-        completions = []
-        for i, prompt in enumerate(prompts):
-            if i in drawn:
-                tokens = Tokens(prompt=prompt, completion=drawn[i].tokens, logprobs=drawn[i].logprobs)
-                completions.append(Completion(text=stops.text(tokens.completion), tokens=tokens, finish=drawn[i].finish))
-            else:
-                completions.append(self._does_not_fit(prompt))
-        read, written = sum(len(prompts[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
+            drawn = dict(zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way)))
+            rows = [Row(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens]) for i in fits]
+            told = dict(zip(fits, scoring.alternatives(self.model, rows, self.settings.score_tokens))) if sampling.alternatives else {}
+        completions = [self._does_not_fit(prompt) for prompt in asked]
+        for i, row in zip(fits, rows):
+            text, cut = stops.text(row.completion), len(row.completion) < len(begun[i]) + len(drawn[i].tokens)
+            tokens = Tokens(prompt=row.prompt, completion=row.completion, logprobs=() if begun[i] else drawn[i].logprobs)
+            others = tuple(Alternative(position=position, at=len(stops.text(row.completion[:position])), token=token, logprob=logprob)
+                           for position, token, logprob in told.get(i, ()))
+            completions[i] = Completion(text=text, tokens=tokens, finish="length" if cut else drawn[i].finish, alternatives=others)
+        read, written = sum(len(asked[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
         self.usage.add(read, written, time.perf_counter() - began)
         return completions
 
@@ -120,7 +131,8 @@ class Hf:
             torch.cuda.synchronize(self.model.device)
 
     def _sample(
-        self, prompts: list[tuple[int, ...]], sampling: Sampling, stops: Stops, give_way: Callable[[Callable[[], None] | None], None],
+        self, prompts: list[tuple[int, ...]], limit: int, sampling: Sampling, stops: Stops,
+        give_way: Callable[[Callable[[], None] | None], None],
     ) -> list[Sampled]:  # fmt: skip
         def pulse() -> None:
             give_way(self.pulse)
@@ -129,11 +141,11 @@ class Hf:
         if not forward.supports(self.model):
             slots = min(self.settings.slots, 64)  # generate's caches are sized by itself: keep them small
             how |= {"positions": self.positions, "rows_at_once": slots, "pulse": pulse}
-            return fallback.run(self.model, prompts, sampling.max_tokens, stops, **how)
+            return fallback.run(self.model, prompts, limit, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
             self.engine = Engine(self.model, self.model.dtype, self.positions, self.settings.slots)
         self.engine.pulse = pulse
-        return self.engine.run(prompts, sampling.max_tokens, stops, **how)
+        return self.engine.run(prompts, limit, stops, **how)
 
     def _does_not_fit(self, prompt: tuple[int, ...]) -> Completion:
         problem = f"a prompt of {len(prompt)} tokens leaves no room in {self.positions}" if prompt else "the prompt is empty"

@@ -7,7 +7,8 @@ never recognised by its id. The head, whose logits would outweigh everything els
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from dvk.backbone import Row, Scores
 from dvk.backbone.forward import ARCHITECTURES, unwrapped
 
+MOST, LEAST = 4, 1e-3
+"""Alternatives of a position, and the probability that each has at least: less likely ones are hardly ever what was meant."""
 HEAD_LOGITS = 1 << 28
 """Logits computed at once, 1 GiB in fp32; with gradients they are computed again in the backward pass rather than kept."""
 
@@ -54,7 +57,11 @@ def logprobs(model: Any, rows: Sequence[Row], temperature: float, budget: int) -
     if not rows:
         return Scores(torch.zeros(0, 0, device=device), mask)
     groups = micro_batches([len(row.prompt) + len(row.completion) for row in rows], budget)
-    flat = torch.cat([_score(model, [rows[i] for i in group], temperature or 1.0, device) for group in groups])
+
+    def take(logits: Tensor, wanted: Tensor) -> Tensor:
+        return _gathered(logits, wanted, temperature or 1.0)
+
+    flat = torch.cat([_score(model, [rows[i] for i in group], device, take) for group in groups])
     order = [i for group in groups for i in group]
     place = torch.zeros(len(rows), dtype=torch.int64)
     place[order] = torch.cat([torch.zeros(1, dtype=torch.int64), counts[order].cumsum(0)[:-1]])
@@ -62,8 +69,36 @@ def logprobs(model: Any, rows: Sequence[Row], temperature: float, budget: int) -
     return Scores(torch.where(mask, flat[index], 0.0), mask)
 
 
-def _score(model: Any, rows: Sequence[Row], temperature: float, device: torch.device) -> Tensor:
-    """float32 [all completion tokens of these rows], row after row."""
+@torch.no_grad()
+def alternatives(model: Any, rows: Sequence[Row], budget: int) -> list[list[tuple[int, int, float]]]:
+    """Of each row what else was likely: position in the completion, token id, log-probability there; in the order of positions.
+
+    Args:
+        rows: as `logprobs` takes them.
+        budget: tokens of one pass.
+    """
+
+    def take(logits: Tensor, wanted: Tensor) -> Tensor:
+        values, ids = logits.float().log_softmax(-1).topk(MOST, -1)
+        values = values.masked_fill((ids == wanted[:, None]) | (values < math.log(LEAST)), float("-inf"))
+        return torch.stack((values.double(), ids.double()), -1)
+
+    device = next(model.parameters()).device
+    found: list[list[tuple[int, int, float]]] = [[] for _ in rows]
+    for group in micro_batches([len(row.prompt) + len(row.completion) for row in rows], budget):
+        flat = _score(model, [rows[i] for i in group], device, take).cpu()
+        for i, part in zip(group, flat.split([len(rows[i].completion) for i in group]), strict=True):
+            likely = part[..., 0].isfinite().nonzero().tolist()
+            found[i] = [(position, int(part[position, place, 1]), float(part[position, place, 0])) for position, place in likely]
+    return found
+
+
+def _score(model: Any, rows: Sequence[Row], device: torch.device, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """What is taken of all completion tokens of these rows, row after row.
+
+    Args:
+        take: logits [tokens, vocabulary] and the tokens that came [tokens] → a value a token.
+    """
     texts = [[*row.prompt, *row.completion] for row in rows]
     width = max(map(len, texts))
     ids = torch.tensor([text + [0] * (width - len(text)) for text in texts], device=device)
@@ -76,20 +111,20 @@ def _score(model: Any, rows: Sequence[Row], temperature: float, device: torch.de
         start = int(before.min())
         keep = torch.arange(start, width, device=device)
         logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
-        return _gathered(logits[sequence, before - start], wanted, temperature)
+        return take(logits[sequence, before - start], wanted)
     hidden = inner.model(input_ids=ids, use_cache=False).last_hidden_state[sequence, before]
     size = max(1, HEAD_LOGITS // inner.lm_head.out_features)
     parts = []
     for part, want in zip(hidden.split(size), wanted.split(size)):
         if torch.is_grad_enabled() and len(hidden) > size:
-            parts.append(checkpoint(_head, inner.lm_head, part, want, temperature, use_reentrant=False))
+            parts.append(checkpoint(_head, inner.lm_head, part, want, take, use_reentrant=False))
         else:
-            parts.append(_head(inner.lm_head, part, want, temperature))
+            parts.append(_head(inner.lm_head, part, want, take))
     return torch.cat(parts)
 
 
-def _head(head: Any, hidden: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    return _gathered(head(hidden), wanted, temperature)
+def _head(head: Any, hidden: Tensor, wanted: Tensor, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    return take(head(hidden), wanted)
 
 
 def _gathered(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:

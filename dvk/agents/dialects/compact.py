@@ -78,14 +78,14 @@ class Compact:
         from dvk.composer import compact
 
         if answer.finish == "length":
-            raise Malformed("the text was cut at the token limit")
+            raise Malformed("the text was cut at the token limit", len(answer.text))
         if not answer.text.strip():
             raise Malformed("an empty answer")
         assert subject.captured is not None, "whoever plays the compact dialect has a graph"
         try:
             return compact.assemble(subject.task, subject.captured, answer.text, subject.backend)
         except compact.Unreadable as error:
-            raise Malformed(str(error)) from None
+            raise Malformed(str(error), error.shown_by(answer.text)) from None
 
     def write_policy(self, text: str) -> str:
         return text.strip()

@@ -19,9 +19,10 @@ from dvk.composer import cpp, dropin, triton_math
 from dvk.composer.apart import names_bound_by
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
-from dvk.composer.compact.expand import Unreadable, expand
+from dvk.composer.compact.expand import expand
 from dvk.composer.compact.order import too_early
 from dvk.composer.compact.symbolic import Names
+from dvk.composer.compact.unreadable import Unreadable
 from dvk.composer.compose import TYPES
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Backend, Candidate, Node, Task
@@ -47,7 +48,7 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     program = _program(task, run, {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")})
     _check_names(tree, python, set(given))
     if (why := too_early(tree, given)) is not None:
-        raise Unreadable(why)
+        raise Unreadable(*why)
     taken = names_bound_by(task.source)
     mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and
@@ -102,7 +103,7 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
         raise Unreadable(f"line {error.lineno} is not Python: {error.msg}") from None
     for unknown in sorted(_free(table) - known):
         size = re.fullmatch(r"s\d+", unknown)
-        raise Unreadable(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined")
+        raise Unreadable(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", name=unknown)
 
 
 def tree_names(tree: ast.Module) -> set[str]:

@@ -26,6 +26,7 @@ from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
+from dvk.composer.compact.unreadable import Unreadable, about
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
 from dvk.composer.lowering import is_view
@@ -40,10 +41,6 @@ _CPP = re.compile(r"(\w+)( wide)?:")
 _TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
 _EMPTY = re.compile(r"empty\((.*)\)")
 _LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float16) (\w+)\b")
-
-
-class Unreadable(Exception):
-    """A text that cannot become a candidate; the message says why."""
 
 
 @dataclass
@@ -129,7 +126,8 @@ class _Expansion:
                 while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
                     body.append(lines[number].rstrip())
                     number += 1
-                steps.append(self._kernel(found, [b for b in body if b], steps))
+                with about(found[1]):
+                    steps.append(self._kernel(found, [b for b in body if b], steps))
             elif line == "graphed" and self.backend == "triton":
                 self.graphed = True
             elif re.match(r"w\d+ = held\(", line):
@@ -216,7 +214,8 @@ class _Expansion:
         lines: list[list[str]] = []
         for step in steps:
             if isinstance(step, _Kernel):
-                lines.append(self._launch(step, known, params))
+                with about(step.name):
+                    lines.append(self._launch(step, known, params))
                 continue
             name, equals, value = step.partition(" = ")
             if not equals or re.match(r"return\b", step):
@@ -344,4 +343,4 @@ def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
     return found
 
 
-__all__ = ["Expanded", "Unreadable", "expand"]
+__all__ = ["Expanded", "expand"]

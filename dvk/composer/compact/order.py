@@ -6,8 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 
 
-def too_early(tree: ast.Module, given: Collection[str]) -> str | None:
-    """Why a function of the text cannot be run or compiled; None where nothing speaks against it.
+def too_early(tree: ast.Module, given: Collection[str]) -> tuple[str, str | None] | None:
+    """Why a function of the text cannot be run or compiled, and which kernel it is if it is one; None where nothing speaks against it.
 
     Args:
         tree: functions and single names.
@@ -21,7 +21,9 @@ def too_early(tree: ast.Module, given: Collection[str]) -> str | None:
             except RecursionError:  # some thousand nested conditions
                 return None
             if unmade is not None:
-                return f"kernel {function.name} reads `{unmade}` before it is made" if jitted else f"`{unmade}` is read before it is made"
+                if jitted:
+                    return f"kernel {function.name} reads `{unmade}` before it is made", function.name
+                return f"`{unmade}` is read before it is made", None
     return None
 
 

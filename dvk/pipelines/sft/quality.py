@@ -137,7 +137,7 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
     found = subjects(folder, backend, config)
     prepared_s = time.monotonic() - began
     greedy = config.rollout.model_copy(update={"schemes": 0, "null_scheme": True, "rollouts": 1, "turns": 1, "temperature": 0.0,
-                                               "redraws": 0, "summaries": 0})
+                                               "redraws": 0, "branches": 0, "summaries": 0})
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
     judging: Docket[Any]

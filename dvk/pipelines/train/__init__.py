@@ -21,7 +21,7 @@ from typing import Any
 
 from dvk.agents import Subject, play_many, trials, writers
 from dvk.agents.judging import Docket, contract_for
-from dvk.config import Config
+from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.harness import backends
 from dvk.harness.courts import room
@@ -67,8 +67,10 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         UsageError: answers would be drawn again.
         DvkError: the user can fix it; a run that a guard stopped can be resumed with other settings.
     """
-    if config.rollout.redraws:
-        raise UsageError("rollout.redraws draws answers again, and training learns from the first", "leave it at 0 with dvk train")
+    if config.rollout.redraws or config.rollout.branches:
+        name = "redraws" if config.rollout.redraws else "branches"
+        raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
+    config = changed(config, {"rollout.branches": 0})
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
