@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,32 @@ def test_numbers_belong_to_keys() -> None:
     assert numbers.min() >= 0 and numbers.max() < 1
     assert abs(numbers.mean() - 0.5) < 0.03 and abs(numbers[0] @ numbers[1] / 1000 - 0.25) < 0.03
     assert (uniforms(keys, 10) == numbers[:, :10]).all()
+
+
+def test_an_answer_goes_on_from_what_it_is_begun_with(shared_nano: Hf) -> None:
+    asked, how = prompts(3, shared_nano.vocabulary), Sampling(temperature=0, max_tokens=25)
+    whole = shared_nano.complete(asked, how)
+    begun = [one.tokens.completion[: 3 * place] for place, one in enumerate(whole) if one.tokens is not None]
+    again = shared_nano.complete(asked, how, begun)
+    assert [one.text for one in again] == [one.text for one in whole]
+    assert [one.tokens and one.tokens.completion for one in again] == [one.tokens and one.tokens.completion for one in whole]
+    assert [bool(one.tokens and one.tokens.logprobs) for one in again] == [True, False, False], "of none that was begun"
+    (full,) = shared_nano.complete(asked[:1], how, [tuple([5] * 25)])
+    assert full.finish == "error"
+
+
+def test_alternatives_are_the_likelier_tokens_that_were_not_drawn(shared_nano: Hf) -> None:
+    prompt, how = prompts(1, shared_nano.vocabulary)[0], Sampling(max_tokens=12, seed=2, alternatives=True)
+    (answer,) = shared_nano.complete([prompt], how)
+    assert answer.tokens is not None and answer.alternatives
+    drawn = answer.tokens.completion
+    with torch.no_grad():
+        logits = shared_nano.model(input_ids=torch.tensor([[*prompt, *drawn]])).logits[0, len(prompt) - 1 : -1]
+    expected = []
+    for position, row in enumerate(logits.log_softmax(-1)):
+        values, ids = row.topk(4)
+        expected += [(position, int(i), float(v)) for v, i in zip(values, ids) if int(i) != drawn[position] and v >= math.log(1e-3)]
+    assert [(one.position, one.token) for one in answer.alternatives] == [found[:2] for found in expected]
+    assert [one.logprob for one in answer.alternatives] == pytest.approx([found[2] for found in expected], abs=1e-4)
+    assert all(one.at == len(shared_nano.tokenizer.decode(drawn[: one.position])) for one in answer.alternatives)
+    assert shared_nano.complete([prompt], how.model_copy(update={"alternatives": False}))[0].alternatives == ()
