@@ -308,7 +308,7 @@ class Court:
 
     def _measure(
         self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
-        again: bool = False, deprived: bool = False,
+        looks: int = slowdown.LOOKS, deprived: bool = False,
     ) -> Measured | None:
         """One runner, one set of findings; None when the deadline came first."""
         untimed = self._untimed(candidate)
@@ -334,10 +334,10 @@ class Court:
         slowed = self._slowed(measured, deadline)
         if slowed is None:
             return measured
-        if again:
+        if not looks:
             return Measured({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
-        # A busy machine slows by as much: only what a fresh process does again is its doing.
-        second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, again=True)
+        # A busy machine slows by as much: only what fresh processes do again is its doing.
+        second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1)
         if second is None or second.findings["status"] != Status.OK.value:
             return second
         return merged(measured, second)

@@ -1,4 +1,4 @@
-"""Answers that cannot be read: other beginnings come by their probability, as far as the fault can be seen, and the first that reads wins."""
+"""Answers that cannot be read: other beginnings come by their probability, up to where the fault shows; the first that reads wins."""
 
 from __future__ import annotations
 

@@ -41,6 +41,16 @@ def test_referee_and_reference_serve_the_next_task() -> None:
     assert third.status is not Status.OK, "the reference is that of the task at hand"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "status"), [(slowdown.LOOKS, Status.OK), (slowdown.LOOKS + 1, Status.CHEAT)])
+def test_who_slows_the_reference_does_it_in_every_process(monkeypatch: pytest.MonkeyPatch, times: int, status: Status) -> None:
+    slowed = iter(["the reference is slow"] * times)
+    monkeypatch.setattr(Court, "_slowed", lambda *_: next(slowed, None))
+    with Court(task("affine"), QUICK) as court:
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert verdict is not None and verdict.status is status and next(slowed, None) is None
+
+
 def test_a_reference_that_ended_meanwhile_is_started_again() -> None:
     with Court(task("affine"), QUICK) as court:
         court.judge(candidate("good/torch_affine"))
