@@ -3,10 +3,13 @@
     python -m tests.benchmarks.following nano:runs/sft/checkpoints/step_002000 data/tasks/heldout --backend triton
 
 For each task one kernel that several algorithms can compute, two of them, and one condition that holds for it: the notes differ in
-the algorithm alone. An answer follows a note when it computes that kernel as the composer writes it for that algorithm, whatever
-the numbers; what it does besides is not asked here. The share whose whole text is one of the composer's is `exact`.
+the algorithm alone. An answer follows a note when it can be read, and of all algorithms that can compute that kernel the one that the
+note names is nearest to what was written, by lines in their order, whatever numbers and registers stand in them; what it does besides
+is not asked here, nor whether it is right. The share that computes the kernel in the composer's very words for one of its schedules is
+`in its words`; whose whole text is one of the composer's, `exact`.
 Counted apart: wordings that training used and wordings that it never saw, pairs of condition and algorithm that it taught and
-pairs that it never did. Prints one JSON object; `without` is how often the same texts come when no note is given.
+pairs that it never did. What cannot be read is gone on otherwise first, as wherever dvk asks. Prints one JSON object; `without` is
+how often the same algorithms come when no note is given.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from dvk.agents import Subject, dialects
+from dvk.agents import Subject, branching, dialects, policy
 from dvk.agents.preparing import prepare
 from dvk.agents.teacher.advice import Advice, given, how, say
 from dvk.agents.teacher.lessons import skill
@@ -36,15 +40,33 @@ from dvk.rewards.scores import interval
 
 @dataclass(frozen=True)
 class Right:
-    """What follows an advice."""
+    """What follows an advice, and what follows others on the same kernel."""
 
     kernel: str
-    texts: frozenset[str]
-    """Whole answers that differ in nothing else from what the composer does without advice."""
+    way: str
+    texts: Mapping[str, frozenset[str]]
+    """Way → whole answers that differ in nothing else from what the composer does without advice."""
 
     def follows(self, answer: str) -> bool:
+        """Of all ways this one is nearest to how the kernel is computed; one that others are as near as is not."""
+        lines = shape(part(answer, self.kernel))
+        near = {way: max((likeness(lines, shape(part(text, self.kernel))) for text in known), default=0.0)
+                for way, known in self.texts.items()}  # fmt: skip
+        return bool(lines) and all(near[self.way] > far for way, far in near.items() if way != self.way)
+
+    def in_its_words(self, answer: str) -> bool:
         """The kernel is computed as in one of the texts."""
-        return part(answer, self.kernel) in {part(text, self.kernel) for text in self.texts}
+        return part(answer, self.kernel) in {part(text, self.kernel) for text in self.texts[self.way]}
+
+
+def shape(kernel: str) -> list[str]:
+    """A kernel's lines without numbers and registers."""
+    return [re.sub(r"\b(?:e[xpc]?|a)\d+(_\d+)?\b", "r", re.sub(r"(?<![\w.])\d+\b", "#", line)) for line in kernel.splitlines()]
+
+
+def likeness(one: Sequence[str], other: Sequence[str]) -> float:
+    """Share of lines in common, in their order: 0 to 1."""
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def part(text: str, kernel: str) -> str:
@@ -57,7 +79,7 @@ def part(text: str, kernel: str) -> str:
     return re.sub(r"\bz\d+\b", lambda found: numbers.setdefault(found[0], f"z{len(numbers)}"), "\n".join(kept))
 
 
-def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]]) -> Right:
+def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]]) -> frozenset[str]:
     """What the composer writes when that kernel is computed so."""
     assert subject.captured is not None
     found = set()
@@ -66,7 +88,7 @@ def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]
             found.add(write(subject.captured, Plan(base.recipes, {**base.schedules, kernel: schedule}), subject.backend).strip())
         except (CannotCompose, compact.Unreadable):
             continue
-    return Right(kernel, frozenset(found))
+    return frozenset(found)
 
 
 def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], list[Right]] | None:
@@ -89,7 +111,8 @@ def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], l
     # Of several kernels that the condition holds for, each does what the note says.
     if sum(Advice(condition).about(found) for found in facts.values()) > 1:
         return None
-    return [Advice(condition, first), Advice(condition, second)], [texts(subject, base, name, ways[way]) for way in (first, second)]
+    known = {way: texts(subject, base, name, option) for way, option in ways.items()}
+    return [Advice(condition, first), Advice(condition, second)], [Right(name, way, known) for way in (first, second)]
 
 
 def main() -> None:
@@ -104,18 +127,18 @@ def main() -> None:
     config = Config()
     dialect = dialects.get("compact")
     rng = random.Random(0)
-    cases: list[tuple[str, Conversation, Right]] = []
+    cases: list[tuple[str, Subject, Conversation, Right]] = []
 
-    def prompts(subject: Subject) -> Iterator[tuple[str, Conversation, Right]]:
+    def prompts(subject: Subject) -> Iterator[tuple[str, Subject, Conversation, Right]]:
         found = contradicting(subject, rng)
-        if found is None or found[1][0].texts & found[1][1].texts:
+        if found is None or not all(right.follows(text) for right in found[1] for text in right.texts[right.way]):
             return
         for number, (advice, right) in enumerate(zip(*found)):
             for unseen in (False, True):
                 words, pair = "new words" if unseen else "known words", "new pair" if advice.unseen else "known pair"
                 note = skill(say(advice, rng, unseen=unseen))
-                yield f"{'first' if number == 0 else 'second'}, {words}, {pair}", dialect.policy(subject, [note], Agents()), right
-            yield "without", dialect.policy(subject, (), Agents()), right
+                yield f"{'first' if number == 0 else 'second'}, {words}, {pair}", subject, dialect.policy(subject, [note], Agents()), right
+            yield "without", subject, dialect.policy(subject, (), Agents()), right
 
     paths = sorted(asked.folder.rglob("[!_]*.py"))
     for subject in prepare(paths, default_device(), asked.backend, config, workers=asked.workers, kept=True):
@@ -126,17 +149,26 @@ def main() -> None:
                 except CannotCompose:
                     continue
     backbone = open_backbone(asked.policy, config)
-    answers = backbone.generate([conversation for _, conversation, _ in cases], Sampling(temperature=0.0, max_tokens=1024))
-    if asked.keep is not None:
-        rows = [{"case": name, "question": asking.messages, "answer": answer.text, "kernel": right.kernel, "right": sorted(right.texts),
-                 "follows": right.follows(answer.text)} for (name, asking, right), answer in zip(cases, answers)]  # fmt: skip
-        asked.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    how = Sampling(temperature=0.0, max_tokens=1024, alternatives=True)
+    drawn = backbone.generate([question for _, _, question, _ in cases], how)
+    answers = [policy.reply(dialect, subject, answer) for (_, subject, _, _), answer in zip(cases, drawn, strict=True)]
+    lost = [place for place, answer in enumerate(answers) if policy.unread(answer)]
+    unread = [branching.Unread(*cases[place][1:3], answers[place]) for place in lost]
+    for place, answer, _ in branching.mended(backbone, dialect, unread, branching.tries(config.rollout), how):
+        answers[lost[place]] = policy.reply(dialect, unread[place].subject, answer)
     follows: dict[str, list[float]] = defaultdict(list)
-    for (name, _, right), answer in zip(cases, answers):
-        hits = {"": right.follows(answer.text), "exact ": answer.text.strip() in right.texts}
+    rows = []
+    for (name, _, question, right), answer in zip(cases, answers, strict=True):
+        readable = not policy.unread(answer)
+        hits = {"": readable and right.follows(answer.text), "in its words: ": right.in_its_words(answer.text),
+                "exact: ": answer.text.strip() in right.texts[right.way]}  # fmt: skip
         for group in name.split(", "):
             for how_much, hit in hits.items():
                 follows[how_much + group].append(float(hit))
+        rows.append({"case": name, "question": question.messages, "answer": answer.text, "kernel": right.kernel, "way": right.way,
+                     "texts": {way: sorted(known) for way, known in right.texts.items()}, "readable": readable, "follows": hits[""]})
+    if asked.keep is not None:
+        asked.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(json.dumps({name: {"share": round(sum(hits) / len(hits), 4), "interval": interval(hits), "answers": len(hits)}
                       for name, hits in sorted(follows.items())}))
 
