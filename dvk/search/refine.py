@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from dvk.agents import Subject, dialects
+from dvk.agents import Subject, branching, dialects
 from dvk.agents.play import Play, order
 from dvk.agents.rollout import converse
 from dvk.backbone import Backbone
@@ -36,7 +36,9 @@ def rounds(problem: Problem, num_turns: int) -> Proposals:
         raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
     dialect = dialects.get(backbone.dialect)
     # What there is to learn is asked where episodes are kept for learning, not in a search against the clock.
-    rollout = problem.config.rollout.model_copy(update={"turns": num_turns, "summaries": 0})
+    rollout = problem.config.rollout
+    most = branching.tries(rollout, branching.TRIES_IN_SEARCH)
+    rollout = rollout.model_copy(update={"turns": num_turns, "summaries": 0, "branches": most})
     config = problem.config.model_copy(update={"rollout": rollout})
     subject = Subject(problem.task, problem.captured, problem.backend)
     offered = problem.skills[: config.agents.num_candidates]

@@ -151,11 +151,9 @@ def main() -> None:
     backbone = open_backbone(asked.policy, config)
     how = Sampling(temperature=0.0, max_tokens=1024, alternatives=True)
     drawn = backbone.generate([question for _, _, question, _ in cases], how)
-    answers = [policy.reply(dialect, subject, answer) for (_, subject, _, _), answer in zip(cases, drawn, strict=True)]
-    lost = [place for place, answer in enumerate(answers) if policy.unread(answer)]
-    unread = [branching.Unread(*cases[place][1:3], answers[place]) for place in lost]
-    for place, answer, _ in branching.mended(backbone, dialect, unread, branching.tries(config.rollout), how):
-        answers[lost[place]] = policy.reply(dialect, unread[place].subject, answer)
+    asking = [(subject, question) for _, subject, question, _ in cases]
+    settled = branching.settled(backbone, dialect, asking, drawn, branching.tries(config.rollout), how)
+    answers = [answer for answer, _ in settled]
     follows: dict[str, list[float]] = defaultdict(list)
     rows = []
     for (name, _, question, right), answer in zip(cases, answers, strict=True):
