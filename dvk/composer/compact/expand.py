@@ -24,6 +24,7 @@ from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.compact.reach import amiss
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
 from dvk.composer.compact.unreadable import Unreadable, about
@@ -272,6 +273,10 @@ class _Expansion:
             self.extents[name] = _extent(node)
         if self.backend == "cpp" and (why := beyond("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
             raise Unreadable(f"kernel {kernel.name} {why}")
+        if self.backend == "triton":
+            extents = {name: self.extents.get(name) for name in kernel.tensors}
+            if (why := amiss(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())) is not None:
+                raise Unreadable(f"kernel {kernel.name} {why}")
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 

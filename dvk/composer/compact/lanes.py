@@ -1,0 +1,178 @@
+"""What is known of a value in a Triton kernel: the shape of its block, and its integers, lane by lane.
+
+A number is known only where Triton's compiler and its interpreter agree on it: within 32 bits, quotients of what is not negative,
+no arithmetic with flags. Everything else is unknown, and unknown is never wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+WIDEST = 1 << 20
+"""Lanes of a block whose numbers are followed; Triton allows no more."""
+BOUND = 1 << 31
+
+
+class Wrong(Exception):
+    """The message says what of a kernel is wrong, as a verb and what follows."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number, a block of numbers, or pointers."""
+
+    shape: Shape | None = None
+    """Of the block; `()` is a scalar, None unknown."""
+    data: Any = None
+    """Integers or flags, an array that broadcasts to `shape` or one alone; of pointers the offsets; None unknown."""
+    base: str = ""
+    """The tensor that pointers point into."""
+
+
+UNKNOWN = Value()
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
+_BITS: Mapping[type, Callable[[Any, Any], Any]] = {ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor}
+_ORDER: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne}
+
+
+def scalar(number: int | None) -> Value:
+    """One integer."""
+    return Value((), number if number is not None and abs(number) < BOUND else None)
+
+
+def shown(shape: Shape) -> str:
+    """A shape as people write it."""
+    return str(list(shape))
+
+
+def joined(values: Sequence[Value]) -> Shape | None:
+    """The shape that values have together; None where one of them is unknown.
+
+    Raises:
+        Wrong: they fit in no block.
+    """
+    found: Shape = ()
+    for value in values:
+        if value.shape is None:
+            return None
+        rank = max(len(found), len(value.shape))
+        a, b = ((1,) * (rank - len(s)) + s for s in (found, value.shape))
+        if any(m != n and 1 not in (m, n) for m, n in zip(a, b, strict=True)):
+            raise Wrong(f"joins a block of {shown(found)} with one of {shown(value.shape)}")
+        found = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+    return found
+
+
+def applied(node: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
+    """A binary operation or a comparison.
+
+    Raises:
+        Wrong: the operands fit in no block.
+    """
+    shape = joined([left, right])
+    if left.base or right.base:
+        moves = isinstance(node, ast.Add) and not (left.base and right.base) or isinstance(node, ast.Sub) and not right.base
+        data = _numbers(node, left.data, right.data, shape) if moves else None
+        return Value(shape, data, left.base or right.base) if moves else UNKNOWN
+    if shape is None or isinstance(node, (ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)):
+        return UNKNOWN
+    return Value(shape, _numbers(node, left.data, right.data, shape))
+
+
+def _numbers(node: ast.operator | ast.cmpop, a: Any, b: Any, shape: Shape | None) -> Any:
+    if a is None or b is None or shape is None or math.prod(shape) > WIDEST:
+        return None
+    flags = is_flags(a) + is_flags(b)
+    if type(node) in _BITS:
+        return None if flags == 1 else _BITS[type(node)](a, b)
+    if flags:
+        return None
+    if type(node) in _ORDER:
+        return _ORDER[type(node)](a, b)
+    if isinstance(node, (ast.FloorDiv, ast.Mod)) and (least(a) < 0 or least(b) < 1):  # C's are others
+        return None
+    return _within(_ARITHMETIC[type(node)](a, b)) if type(node) in _ARITHMETIC else None
+
+
+def chosen(condition: Value, yes: Value, no: Value) -> Value:
+    """`tl.where`."""
+    shape = joined([condition, yes, no])
+    numbers = [condition.data, yes.data, no.data]
+    if yes.base or no.base or shape is None:
+        return UNKNOWN
+    if any(n is None for n in numbers) or math.prod(shape) > WIDEST or not is_flags(numbers[0]) or is_flags(yes.data) != is_flags(no.data):
+        return Value(shape)
+    return Value(shape, _plain(np.where(*numbers)))
+
+
+def extreme(pick: Callable[..., Any], values: Sequence[Value]) -> Value:
+    """The smaller or the larger of two."""
+    shape = joined(values)
+    if shape is None or any(v.base for v in values):
+        return UNKNOWN
+    known = all(v.data is not None and not is_flags(v.data) for v in values) and math.prod(shape) <= WIDEST
+    return Value(shape, _plain(pick(*(v.data for v in values))) if known else None)
+
+
+def expanded(value: Value, index: ast.expr) -> Value:
+    """`x[:, None]`: the block with further axes."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
+    whole = [isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None for part in parts]
+    if value.shape is None or not all(a or b for a, b in zip(new, whole, strict=True)) or sum(whole) != len(value.shape) or not value.shape:
+        return UNKNOWN
+    sizes = iter(value.shape)
+    shape = tuple(1 if is_new else next(sizes) for is_new in new)
+    data = value.data
+    if isinstance(data, np.ndarray) and data.ndim:
+        data = data.reshape((1,) * (len(value.shape) - data.ndim) + data.shape)
+        data = data[tuple(None if is_new else slice(None) for is_new in new)]
+    return replace(value, shape=shape, data=data)
+
+
+def reaching(where: Value, mask: Value | None, extent: int) -> int | None:
+    """An offset that is no element's, in a lane that is not masked; None where none is for certain."""
+    places, active = where.data, True if mask is None else mask.data
+    if places is None or active is None or least(places) >= 0 and most(places) < extent:
+        return None
+    places, active = np.broadcast_arrays(places, np.not_equal(active, 0))
+    beyond = places[active & ((places < 0) | (places >= extent))]
+    return int(beyond[np.abs(beyond).argmax()]) if beyond.size else None
+
+
+def is_flags(data: Any) -> bool:
+    """Flags, not integers."""
+    return isinstance(data, (bool, np.bool_)) or (isinstance(data, np.ndarray) and data.dtype == np.bool_)
+
+
+def least(data: Any) -> int:
+    """The least of some integers."""
+    return int(data.min()) if isinstance(data, np.ndarray) else int(data)
+
+
+def most(data: Any) -> int:
+    """The largest of some integers."""
+    return int(data.max()) if isinstance(data, np.ndarray) else int(data)
+
+
+def _within(data: Any) -> Any:
+    """Integers that 32 bits hold, else None."""
+    return data if least(data) > -BOUND and most(data) < BOUND else None
+
+
+def _plain(data: np.ndarray) -> Any:
+    return data if data.ndim else data.item()
+
+
+__all__ = ["UNKNOWN", "WIDEST", "Shape", "Value", "Wrong", "applied", "chosen", "expanded", "extreme", "is_flags", "joined", "reaching",
+           "scalar", "shown"]
