@@ -23,6 +23,7 @@ from dvk.agents.dialects import Dialect
 from dvk.agents.showing import Subject
 from dvk.backbone import Backbone, Completion, Conversation, Sampling
 from dvk.config import Rollout
+from dvk.records import Tokens
 
 TRIES, TRIES_IN_SEARCH = 16, 4
 """Of one answer, where nothing else is asked for; fewer in a search against the clock, where another answer is as good. Of 21 unreadable
@@ -40,6 +41,7 @@ class Unread(NamedTuple):
     subject: Subject
     question: Conversation
     answer: Completion
+    """A `policy.Reply`, where it was read."""
 
 
 class Beginnings:
@@ -54,7 +56,7 @@ class Beginnings:
         """Add what else an answer might have been, up to where it shows to be wrong.
 
         Args:
-            answer: read, and with `alternatives`; without either nothing is added.
+            answer: read, and with `alternatives`; without a place where it shows to be wrong nothing is added.
             begun: the tokens it was begun with: others in their place were added with what they come from.
             cost: what those cost.
         """
@@ -80,15 +82,20 @@ def mended(
 ) -> Iterator[tuple[int, Completion, int]]:
     """Of each answer its position among them, one that can be read, or itself where none was found, and how many were dropped.
 
-    Those that go on are asked in one call a try.
+    Those that go on are asked in one call a try, and before the first what else they might have been.
 
     Args:
         most: tries of one answer.
-        sampling: as the answers were drawn, with `alternatives`.
+        sampling: as the answers were drawn.
     """
+    sampling = sampling.model_copy(update={"alternatives": True})
     searches = {place: Beginnings() for place in range(len(unread))}
-    for place, one in enumerate(unread):
-        searches[place].refuse(policy.reply(dialect, one.subject, one.answer))
+    known = {place: tokens.completion for place, one in enumerate(unread) if most and (tokens := _tokens(one)) is not None}
+    # It writes the last token once more, and tells of all.
+    again = [unread[place].question.model_copy(update={"begun": written[:-1]}) for place, written in known.items()]
+    for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
+        one = unread[place]
+        searches[place].refuse(one.answer.model_copy(update={"alternatives": told.alternatives}))
     for tried in range(most):
         asked = {place: found for place, search in searches.items() if (found := search.next()) is not None}
         for place in searches.keys() - asked.keys():
@@ -106,6 +113,11 @@ def mended(
                 yield place, answer, tried + 1
     for place in searches:
         yield place, unread[place].answer, most
+
+
+def _tokens(one: Unread) -> Tokens | None:
+    """Of an answer that can be gone on with: its model's weights are here, and the reader says where it went wrong."""
+    return one.answer.tokens if isinstance(one.answer, policy.Reply) and one.answer.shown is not None else None
 
 
 def settled(

@@ -78,7 +78,8 @@ def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, 
 def _read(dialect: Dialect, subject: Subject, answer: Completion) -> Reply:
     if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
         return answer
+    said = {name: getattr(answer, name) for name in Completion.model_fields}
     try:
-        return Reply(**dict(answer), task=subject.task.id, found=dialect.read_policy(subject, answer))
+        return Reply(**said, task=subject.task.id, found=dialect.read_policy(subject, answer))
     except Malformed as error:
-        return Reply(**dict(answer), task=subject.task.id, found=str(error), shown=error.shown)
+        return Reply(**said, task=subject.task.id, found=str(error), shown=error.shown)

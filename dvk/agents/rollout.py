@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from dvk.agents import branching, dialects, policy, selection, writers
 from dvk.agents.judging import Docket
@@ -27,6 +28,17 @@ REDRAW_TEMPERATURE = 1.0
 Judging = Docket[tuple[Play, Talk]]
 OnTurn = Callable[[Key, Turn], None]
 """Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
+
+
+class Lost(NamedTuple):
+    """An answer that cannot be read, as its conversation had it."""
+
+    play: Play
+    talk: Talk
+    unread: branching.Unread
+    draws: Sampling
+    redrawn: int
+    """Answers that were dropped for it."""
 
 
 def play(
@@ -80,7 +92,10 @@ def play_many(
             ready = sorted(((one, talk) for one in plays.values() for talk in one.ready), key=lambda pair: order(pair[1].key))
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
-                for one, talk, candidate in converse(ready[: settings.batch], backbone, dialect, config, step, asked_before):
+                lost: list[Lost] = []
+                for one, talk, candidate in converse(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost):
+                    court.submit((one, talk), one.subject.task, candidate)
+                for one, talk, candidate in gone_on(lost, backbone, dialect, branching.tries(settings)):
                     court.submit((one, talk), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
@@ -103,18 +118,18 @@ def play_many(
 
 def converse(
     batch: Sequence[tuple[Play, Talk]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
-    asked_before: Counter[str],
+    asked_before: Counter[str], lost: list[Lost] | None = None,
 ) -> Iterator[tuple[Play, Talk, Candidate]]:
     """Ask a batch of ready conversations, one call of the backbone a role since their lengths differ; what is to be judged, as it comes.
 
     Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
     tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
 
-    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times; what cannot be
-    read then is gone on otherwise, where the backbone tells how (`branching`).
+    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times.
 
     Args:
         asked_before: prompts of earlier calls, which is added to; empty at first.
+        lost: is given what cannot be read in the end, for `gone_on`; None: that is how it was answered.
     """
     groups: dict[tuple[int, int], list[tuple[Play, Talk, Conversation]]] = {}
     for one, talk in batch:
@@ -125,7 +140,6 @@ def converse(
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
         role = ROLES[number]
         most = config.rollout.redraws if role == "policy" else 0
-        branches = branching.tries(config.rollout) if role == "policy" else 0
         for redrawn in range(most + 1):
             draws, questions = sampling(role, dialect, config, step, repeated, redrawn), [question for _, _, question in group]
             if role == "policy":
@@ -134,20 +148,37 @@ def converse(
                 answers = backbone.generate(questions, draws)
             unread = []
             for asked, answer in zip(group, answers, strict=True):
-                one, talk, _ = asked
+                one, talk, question = asked
                 answer = policy.reply(dialect, one.subject, answer) if role == "policy" else answer
-                if policy.unread(answer) and (redrawn < most or branches):
-                    unread.append((asked, answer))
+                if policy.unread(answer) and redrawn < most:
+                    unread.append(asked)
+                elif policy.unread(answer) and lost is not None:
+                    lost.append(Lost(one, talk, branching.Unread(one.subject, question, answer), draws, redrawn))
                 elif (candidate := one.heard(talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
                 break
-            group = [asked for asked, _ in unread]
-        lost = [branching.Unread(one.subject, question, answer) for (one, _, question), answer in unread]
-        for place, answer, tried in branching.mended(backbone, dialect, lost, branches, draws):
-            one, talk, _ = unread[place][0]
-            if (candidate := one.heard(talk, answer, most + tried)) is not None:
-                yield one, talk, candidate
+            group = unread
+
+
+def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect, most: int) -> Iterator[tuple[Play, Talk, Candidate]]:
+    """What becomes of answers that `converse` could not read: candidates, as they come; the others are heard as they were.
+
+    Args:
+        most: tries of one answer, see `branching`.
+    """
+    for draws in dict.fromkeys(one.draws for one in lost):
+        group = [one for one in lost if one.draws == draws]
+        left = set(range(len(group)))
+        try:
+            for place, answer, tried in branching.mended(backbone, dialect, [one.unread for one in group], most, draws):
+                left.remove(place)
+                play, talk, _, _, redrawn = group[place]
+                if (candidate := play.heard(talk, answer, redrawn + tried)) is not None:
+                    yield play, talk, candidate
+        finally:  # time may be over in the middle
+            for place in left:
+                group[place].play.heard(group[place].talk, group[place].unread.answer, group[place].redrawn)
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:
@@ -161,8 +192,7 @@ def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, r
     most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]
     seed = int(content_hash(str(config.seed), str(step), role, str(repeated), *([f"redrawn {redrawn}"] if redrawn else [])), 16) % 2**31
     temperature = max(settings.temperature, REDRAW_TEMPERATURE) if redrawn else settings.temperature
-    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed,
-                    alternatives=role == "policy" and dialect.reads_graph and branching.tries(settings) > 0)  # fmt: skip
+    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
 
 
 def _digest(question: Conversation) -> str:

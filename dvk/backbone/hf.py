@@ -112,8 +112,9 @@ class Hf:
         for i, row in zip(fits, rows):
             text, cut = stops.text(row.completion), len(row.completion) < len(begun[i]) + len(drawn[i].tokens)
             tokens = Tokens(prompt=row.prompt, completion=row.completion, logprobs=() if begun[i] else drawn[i].logprobs)
-            others = tuple(Alternative(position=position, at=len(stops.text(row.completion[:position])), token=token, logprob=logprob)
-                           for position, token, logprob in told.get(i, ()))
+            at = {position: len(stops.text(row.completion[:position])) for position, _, _ in told.get(i, ())}
+            others = tuple(Alternative(position=position, at=at[position], token=token, logprob=logprob)
+                           for position, token, logprob in told.get(i, ()) if token not in self.end_ids)
             completions[i] = Completion(text=text, tokens=tokens, finish="length" if cut else drawn[i].finish, alternatives=others)
         read, written = sum(len(asked[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
         self.usage.add(read, written, time.perf_counter() - began)

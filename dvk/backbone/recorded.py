@@ -86,7 +86,7 @@ class Recorded:
         """
         if not conversations:
             return []
-        asked = content_hash(self.name, *(c.model_dump_json() for c in conversations), sampling.model_dump_json())
+        asked = content_hash(self.name, *(_told(c, "begun") for c in conversations), _told(sampling, "alternatives"))
         with self._lock:
             known = self._known.get(asked)
             call = known.popleft() if known else None
@@ -155,3 +155,8 @@ class Recorded:
                 self.run.append(FILE, call)
                 self.calls.append(call)
         return call
+
+
+def _told(record: Record, later: str) -> str:
+    """As JSON; without the field that runs of before do not have, where it says nothing."""
+    return record.model_dump_json(exclude=None if getattr(record, later) else {later})

@@ -160,9 +160,13 @@ def _apart() -> Iterator[None]:
     """Functions in `APART` are captured as what PyTorch makes them of."""
     import torch
 
-    def made_of(whole: Any) -> Any:
+    def made_of(function: Any, whole: Any) -> Any:
+        known = {argument.name for argument in whole._schema.arguments}
+
         def parts(*args: Any, **kwargs: Any) -> Any:
-            named = {"self" if name == "input" else name: value for name, value in kwargs.items()}
+            named = {"self" if name == "input" and name not in known else name: value for name, value in kwargs.items()}
+            if not named.keys() <= known:  # as with `out`
+                return function(*args, **kwargs)
             # Export keeps operators whole by a mode for functions, and by a `decompose` of its own.
             with torch._C.DisableTorchFunction():
                 return whole._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **named)
@@ -170,8 +174,8 @@ def _apart() -> Iterator[None]:
         return parts
 
     before = {name: getattr(torch, name) for name in APART}
-    for name in APART:
-        setattr(torch, name, made_of(getattr(torch.ops.aten, name).default))
+    for name, function in before.items():
+        setattr(torch, name, made_of(function, getattr(torch.ops.aten, name).default))
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 
 from dvk.agents import Subject, branching, dialects
 from dvk.agents.play import Play, order
-from dvk.agents.rollout import converse
+from dvk.agents.rollout import Lost, converse, gone_on
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.errors import UsageError
@@ -36,9 +36,7 @@ def rounds(problem: Problem, num_turns: int) -> Proposals:
         raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
     dialect = dialects.get(backbone.dialect)
     # What there is to learn is asked where episodes are kept for learning, not in a search against the clock.
-    rollout = problem.config.rollout
-    most = branching.tries(rollout, branching.TRIES_IN_SEARCH)
-    rollout = rollout.model_copy(update={"turns": num_turns, "summaries": 0, "branches": most})
+    rollout = problem.config.rollout.model_copy(update={"turns": num_turns, "summaries": 0})
     config = problem.config.model_copy(update={"rollout": rollout})
     subject = Subject(problem.task, problem.captured, problem.backend)
     offered = problem.skills[: config.agents.num_candidates]
@@ -71,14 +69,18 @@ def one_round(
     while not play.done:
         ready = sorted(play.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
         pairs = [(play, talk) for talk in ready]
-        made = [(talk, candidate) for _, talk, candidate in converse(pairs, backbone, dialect, config, play.step, asked_before)]
-        if not made:
-            continue
-        fresh = fresh or any(candidate.id not in seen for _, candidate in made)
-        seen.update(candidate.id for _, candidate in made)
-        verdicts = yield [candidate for _, candidate in made]
-        for (talk, _), verdict in zip(made, verdicts, strict=True):
-            if verdict is None:
-                return None
-            play.judged(talk, verdict)
+        lost: list[Lost] = []
+        most = branching.tries(config.rollout, branching.TRIES_IN_SEARCH)
+        # What can be read is judged before the model goes on with the rest.
+        for answers in (converse(pairs, backbone, dialect, config, play.step, asked_before, lost), gone_on(lost, backbone, dialect, most)):
+            made = [(talk, candidate) for _, talk, candidate in answers]
+            if not made:
+                continue
+            fresh = fresh or any(candidate.id not in seen for _, candidate in made)
+            seen.update(candidate.id for _, candidate in made)
+            verdicts = yield [candidate for _, candidate in made]
+            for (talk, _), verdict in zip(made, verdicts, strict=True):
+                if verdict is None:
+                    return None
+                play.judged(talk, verdict)
     return fresh

@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 
 from dvk.agents import Subject, dialects, policy
-from dvk.agents.branching import Beginnings, Unread, mended
+from dvk.agents.branching import Beginnings, Unread, mended, settled
+from dvk.agents.play import Play
 from dvk.agents.preparing import prepare
 from dvk.agents.reading import Malformed
 from dvk.backbone import Alternative, Completion, Conversation, Sampling, Usage, open_backbone
-from dvk.config import Config
-from dvk.records import Candidate, Tokens
+from dvk.backbone.brake import OutOfTime
+from dvk.config import Agents, Config
+from dvk.records import Candidate, Skill, Status, Tokens, Verdict
 from dvk.resources import resource
-from tests.agents.conftest import affine
+from dvk.search.refine import one_round
+from tests.agents.conftest import affine, configured
 
 HERE = Subject(affine(), None, "cpp")
 QUESTION = Conversation(messages=({"role": "user", "content": "write"},))
-HOW = Sampling(temperature=0.0, alternatives=True)
+HOW = Sampling(temperature=0.0)
 
 
 class Speller:
@@ -54,6 +57,9 @@ class Speller:
 class Spelling(dialects.get("compact").__class__):  # type: ignore[misc]  # a class by name
     """Answers are right without an x, which shows where it stands."""
 
+    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        return QUESTION
+
     def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
         if "x" in answer.text:
             raise Malformed("there is an x", answer.text.index("x") + 1)
@@ -61,7 +67,7 @@ class Spelling(dialects.get("compact").__class__):  # type: ignore[misc]  # a cl
 
 
 def search(speller: Speller, most: int, number: int = 1) -> list[tuple[int, str, int]]:
-    first = speller.generate([QUESTION] * number, HOW)
+    first = [policy.reply(Spelling(), HERE, answer) for answer in speller.generate([QUESTION] * number, HOW)]
     return [(place, answer.text, dropped) for place, answer, dropped in
             mended(speller, Spelling(), [Unread(HERE, QUESTION, answer) for answer in first], most, HOW)]
 
@@ -70,13 +76,13 @@ def test_the_likeliest_other_beginning_comes_first_and_what_follows_the_fault_is
     speller = Speller({"": "abxd", "b": "bbxd", "c": "cbcd", "ac": "acxx", "abz": "abzd"},
                       {"": {"b": 0.2, "c": 0.1}, "a": {"c": 0.3}, "abx": {"z": 0.9}})
     assert search(speller, 9) == [(0, "cbcd", 3)]
-    assert speller.calls == [[""], ["ac"], ["b"], ["c"]], "0.3, 0.2, 0.1; what might have followed the x is no help"
+    assert speller.calls == [[""], ["abx"], ["ac"], ["b"], ["c"]], "0.3, 0.2, 0.1; what might have followed the x is no help"
 
 
 def test_a_beginning_of_a_beginning_costs_both() -> None:
     speller = Speller({"": "xx", "a": "axx", "b": "bxx", "ac": "ac"}, {"": {"a": 0.5, "b": 0.3}, "a": {"c": 0.5}})
     assert search(speller, 9) == [(0, "ac", 3)]
-    assert speller.calls == [[""], ["a"], ["b"], ["ac"]], "0.5, 0.3, 0.5 * 0.5"
+    assert speller.calls == [[""], ["x"], ["a"], ["b"], ["ac"]], "0.5, 0.3, 0.5 * 0.5"
 
 
 def test_what_cannot_be_mended_stays_as_it_was() -> None:
@@ -85,19 +91,19 @@ def test_what_cannot_be_mended_stays_as_it_was() -> None:
     assert search(speller, 0) == [(0, "xx", 0)]
     endless = Speller({"": "x"}, {"": {letter: 0.01 for letter in "abcdefgh"}, **{letter: {"x": 0.5} for letter in "abcdefgh"}})
     endless.endings = {"": "x", **{letter: letter + "x" for letter in "abcdefgh"}}
-    assert search(endless, 3) == [(0, "x", 3)] and len(endless.calls) == 4
+    assert search(endless, 3) == [(0, "x", 3)] and len(endless.calls) == 5
 
 
 def test_several_are_asked_in_one_call() -> None:
     speller = Speller({"": "xx", "a": "ax", "b": "bb"}, {"": {"a": 0.5, "b": 0.3}})
     assert search(speller, 9, number=2) == [(0, "bb", 2), (1, "bb", 2)]
-    assert speller.calls == [["", ""], ["a", "a"], ["b", "b"]]
+    assert speller.calls == [["", ""], ["x", "x"], ["a", "a"], ["b", "b"]]
 
 
 def test_without_alternatives_or_a_place_there_is_nothing_to_try() -> None:
     left = Beginnings()
     left.refuse(Completion(text="x", finish="stop"))
-    answer = Speller({"": "x"}, {"": {"a": 0.5}}).answer("", HOW)
+    answer = Speller({"": "x"}, {"": {"a": 0.5}}).answer("", HOW.model_copy(update={"alternatives": True}))
     left.refuse(policy.Reply(**dict(answer), task=HERE.task.id, found="no place"))
     assert left.next() is None
     left.refuse(policy.reply(Spelling(), HERE, answer))
@@ -115,9 +121,57 @@ def test_most_texts_of_nano_that_cannot_be_read_are_mended() -> None:
     folder = Path(resource("data", "tasks", "heldout"))
     subjects = [one for one in prepare([folder / f"{name}.py" for name in names], "cpu", "triton", config) if isinstance(one, Subject)]
     questions = [dialect.policy(subject, (), config.agents) for subject in subjects]
-    how = Sampling(temperature=0.0, max_tokens=1024, alternatives=True)
-    first = [policy.reply(dialect, subject, answer) for subject, answer in zip(subjects, nano.generate(questions, how), strict=True)]
-    lost = [Unread(*one) for one in zip(subjects, questions, first, strict=True) if policy.unread(one[2])]
-    answers = [policy.reply(dialect, lost[place].subject, answer) for place, answer, _ in mended(nano, dialect, lost, 16, how)]
-    assert len(subjects) == 8 and len(answers) == len(lost)
-    assert 8 - sum(map(policy.unread, answers)) >= 6
+    how = Sampling(temperature=0.0, max_tokens=1024)
+    answers = settled(nano, dialect, list(zip(subjects, questions, strict=True)), nano.generate(questions, how), 16, how)
+    assert len(answers) == 8 and sum(not policy.unread(answer) for answer, _ in answers) >= 5
+    assert all(dropped <= 16 for _, dropped in answers)
+
+
+def test_an_answer_that_was_read_for_one_task_is_read_for_another() -> None:
+    other = Subject(affine().model_copy(update={"id": "another"}), None, "cpp")
+    answer = policy.reply(Spelling(), HERE, Completion(text="fine", finish="stop"))
+    again = policy.reply(Spelling(), other, answer)
+    assert isinstance(again, policy.Reply) and again.task == "another" and policy.reply(Spelling(), HERE, answer) is answer
+    bad = policy.reply(Spelling(), HERE, Completion(text="x", finish="stop"))
+    assert policy.read(Spelling(), other, bad, "", (), "") == "there is an x"
+
+
+class Two(Speller):
+    """Of two that ask the same, the second gets an answer that cannot be read."""
+
+    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        found = super().generate(conversations, sampling)
+        first = not any(conversation.begun for conversation in conversations)
+        return [Completion(text="fine", finish="stop"), *found[1:]] if first else found
+
+
+def two(limit: int = 99) -> tuple[Two, Play]:
+    class Limited(Two):
+        def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+            if len(self.calls) >= limit:
+                raise OutOfTime
+            return super().generate(conversations, sampling)
+
+    settings = configured(rollouts=2, turns=1)
+    return Limited({"": "xx", "a": "ax", "b": "bb"}, {"": {"a": 0.5, "b": 0.3}}), Play(0, HERE, (), Spelling(), settings, proposer="two")
+
+
+def test_what_can_be_read_is_judged_before_the_model_goes_on_with_the_rest() -> None:
+    backbone, play = two()
+    rounds = one_round(play, backbone, Spelling(), play.config, set())
+    assert [candidate.source for candidate in next(rounds)] == ["fine"] and len(backbone.calls) == 1
+    wrong = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="no", machine="here")
+    assert [candidate.source for candidate in rounds.send([wrong])] == ["bb"] and len(backbone.calls) == 4
+    with pytest.raises(StopIteration):
+        rounds.send([wrong])
+    assert [turn.redrawn for trace in play.episode().traces for turn in trace.turns] == [0, 2]
+
+
+def test_when_time_is_over_an_answer_stays_as_it_was() -> None:
+    backbone, play = two(limit=2)
+    rounds = one_round(play, backbone, Spelling(), play.config, set())
+    next(rounds)
+    with pytest.raises(OutOfTime):
+        rounds.send([Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="no", machine="here")])
+    assert [(turn.completion, turn.malformed) for trace in play.episode().traces for turn in trace.turns] == [
+        ("fine", None), ("xx", "there is an x")]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from dvk.backbone import Completion, Conversation, Sampling, Usage, open_backbone
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.hf import Hf
-from dvk.backbone.recorded import FILE, Recorded
+from dvk.backbone.recorded import FILE, Recorded, _told
 from dvk.config import Config
 from dvk.errors import MachineError
 from dvk.records import Tokens
@@ -185,3 +185,11 @@ def test_one_that_transformers_runs_stops_too(make_hf: Callable[..., Hf], tmp_pa
         with pytest.raises(OutOfTime):  # asked twice before it writes, then after one token and two
             backbone.generate(asking("k0[grid"), Sampling(temperature=0, max_tokens=50))
         assert run.read(FILE) == [] and model.engine is None
+
+
+def test_calls_are_known_by_what_runs_of_before_knew_them_by() -> None:
+    conversation = Conversation(messages=({"role": "user", "content": "a"},))
+    assert _told(conversation, "begun") == '{"messages":[{"role":"user","content":"a"}],"tools":[]}'
+    assert _told(WARM, "alternatives") == '{"temperature":1.0,"top_p":1.0,"max_tokens":2048,"stop":[],"seed":1}'
+    assert _told(conversation.model_copy(update={"begun": (3,)}), "begun") != _told(conversation, "begun")
+    assert _told(WARM.model_copy(update={"alternatives": True}), "alternatives") != _told(WARM, "alternatives")

@@ -149,7 +149,7 @@ def main() -> None:
                 except CannotCompose:
                     continue
     backbone = open_backbone(asked.policy, config)
-    how = Sampling(temperature=0.0, max_tokens=1024, alternatives=True)
+    how = Sampling(temperature=0.0, max_tokens=1024)
     drawn = backbone.generate([question for _, _, question, _ in cases], how)
     asking = [(subject, question) for _, subject, question, _ in cases]
     settled = branching.settled(backbone, dialect, asking, drawn, branching.tries(config.rollout), how)

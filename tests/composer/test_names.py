@@ -18,6 +18,7 @@ from dvk.composer.compact.bounds import beyond
 from dvk.composer.compact.order import too_early
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names
+from dvk.composer.compact.unreadable import Unreadable
 from dvk.records import Task
 from tests.composer.compact_cases import rand
 from tests.composer.compact_programs import Function, captured
@@ -202,3 +203,25 @@ def test_such_texts_are_unreadable() -> None:
         assert old in text
         with pytest.raises(compact.Unreadable, match=re.escape(why)):
             compact.assemble(task, graph, text.replace(old, new), backend)  # type: ignore[arg-type]
+
+
+TEXT = """v0 = F.linear(x0, p0)
+k0[s0, 1]:
+    e0 = tl.load(v0)
+    tl.store(v1, e0)
+k1[s0, 1]:
+    e1 = tl.load(v1)
+    tl.store(v2, e0)
+k2[s0, 1]:
+    tl.store(v3, e0)
+return v9
+"""
+
+
+@pytest.mark.parametrize(("kernel", "name", "last"), [
+    (None, None, "return v9"), ("k0", None, "    tl.store(v1, e0)"), ("k1", None, "    tl.store(v2, e0)"),
+    ("k1", "e0", "    tl.store(v2, e0)"), ("k1", "e1", "    e1 = tl.load(v1)"), (None, "v0", "v0 = F.linear(x0, p0)"), (None, "v9", "return v9"), (None, "e0", "return v9"),
+    ("k2", "e7", "    tl.store(v3, e0)"), ("k5", None, "return v9"),
+])  # fmt: skip
+def test_a_text_is_read_up_to_where_it_shows_to_be_wrong(kernel: str | None, name: str | None, last: str) -> None:
+    assert TEXT[: Unreadable("", kernel, name).shown_by(TEXT)].splitlines()[-1] == last

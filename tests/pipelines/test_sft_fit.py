@@ -6,9 +6,11 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.config import Config
@@ -17,7 +19,7 @@ from dvk.learn.examples import Example, ExampleTask, write
 from dvk.learn.sources import InMemory, OnDisk
 from dvk.pipelines.sft import tokens
 from dvk.pipelines.sft.export import THRESHOLDS, export
-from dvk.pipelines.sft.fit import fit, newest, trainable
+from dvk.pipelines.sft.fit import fit, lengthen, newest, trainable
 from dvk.pipelines.sft.quality import Quality
 from dvk.pipelines.sft.stages import best as improving
 from dvk.pipelines.sft.tokens import Rendering, is_held_out
@@ -109,6 +111,13 @@ def test_what_learns_from_longer_rows_is_asked_longer_questions(fitted: tuple[Pa
     answers = [open_backbone(f"nano:{figures['checkpoint']}").generate([question], Sampling(temperature=0.0, max_tokens=4))[0]
                for figures in (fitted[1], made)]
     assert [answer.finish == "error" for answer in answers] == [True, False]
+
+
+def test_learned_positions_end_where_they_end() -> None:
+    model = GPT2LMHeadModel(GPT2Config(n_positions=16, n_embd=8, n_layer=1, n_head=1, vocab_size=9))
+    other: Any = SimpleNamespace(model=model, tokenizer=SimpleNamespace(model_max_length=16))
+    lengthen(other, 64)
+    assert model.config.max_position_embeddings == other.tokenizer.model_max_length == 16
 
 
 def test_every_answer_is_a_target_and_nothing_else(fitted: tuple[Path, dict[str, Any]]) -> None:

@@ -104,9 +104,11 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
         table = symtable.symtable(python, "<compact>", "exec")
     except SyntaxError as error:
         raise Unreadable(f"line {error.lineno} is not Python: {error.msg}") from None
-    for unknown in sorted(_free(table) - known):
-        size = re.fullmatch(r"s\d+", unknown)
-        raise Unreadable(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", name=unknown)
+    for scope in (*table.get_children(), table):
+        for unknown in sorted(_free(scope) - known):
+            size = re.fullmatch(r"s\d+", unknown)
+            kernel = scope.get_name() if scope is not table and scope.get_name() != "run" else None
+            raise Unreadable(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", kernel, unknown)
 
 
 def tree_names(tree: ast.Module) -> set[str]:

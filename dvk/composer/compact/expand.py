@@ -127,6 +127,8 @@ class _Expansion:
                 while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
                     body.append(lines[number].rstrip())
                     number += 1
+                if any(isinstance(s, _Kernel) and s.name == found[1] for s in steps):
+                    raise Unreadable(f"there are two kernels {found[1]}")
                 with about(found[1]):
                     steps.append(self._kernel(found, [b for b in body if b], steps))
             elif line == "graphed" and self.backend == "triton":
@@ -157,8 +159,6 @@ class _Expansion:
         name = found[1]
         if not body:
             raise Unreadable(f"kernel {name} has no lines")
-        if any(isinstance(s, _Kernel) and s.name == name for s in steps):
-            raise Unreadable(f"there are two kernels {name}")
         if not name.isidentifier() or name in self.nodes:
             raise Unreadable(f"`{name}` is no name for a kernel")
         text = "\n".join(body)

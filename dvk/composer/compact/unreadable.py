@@ -14,7 +14,7 @@ class Unreadable(Exception):
 
     Args:
         kernel: the one that shows it, where one does.
-        name: what is read without being there, where that is it.
+        name: what shows it where it first stands, in that kernel, or outside of all; where it is a name.
     """
 
     def __init__(self, message: str, kernel: str | None = None, name: str | None = None):
@@ -23,14 +23,17 @@ class Unreadable(Exception):
 
     def shown_by(self, text: str) -> int:
         """Characters at the beginning of `text` that show it, in whole lines: nothing that follows them would mend it."""
-        end, inside = 0, False
+        if self.kernel is None and self.name is None:
+            return len(text)
+        end, kernel = 0, None
         for line in text.splitlines(keepends=True):
-            head = _HEAD.fullmatch(line)
-            if self.kernel is not None and inside and not line.startswith(" ") and line.strip():
-                return end
-            inside = head[1] == self.kernel if head is not None else inside
+            if not line.startswith(" ") and line.strip():
+                if kernel is not None and kernel == self.kernel:
+                    return end
+                head = _HEAD.fullmatch(line)
+                kernel = head[1] if head is not None else None
             end += len(line)
-            if self.name is not None and re.search(rf"(?<![\w.]){re.escape(self.name)}\b", line):
+            if kernel == self.kernel and self.name is not None and re.search(rf"(?<![\w.]){re.escape(self.name)}\b", line):
                 return end
         return len(text)
 

@@ -52,6 +52,8 @@ def rebuilt(subject: Subject, backbone: Recorded, given: Counter[str], judged: M
     number = 0
     for call in backbone.calls:
         for conversation, answer in zip(call.conversations, call.completions):
+            if conversation.begun:  # a try of an answer, which is kept itself
+                continue
             if given[said := _said(conversation.messages, answer.text)]:
                 given[said] -= 1
                 continue

@@ -166,7 +166,7 @@ def render(block: Block) -> dict[str, Any]:
 
 
 def varied(made: Sequence[Generated], count: int, rng: random.Random) -> list[Generated]:
-    """`count` of the tasks, those with the rarer operators likelier, as many of each level as there are; in their order.
+    """`count` of the tasks, or all, those with the rarer operators likelier, as many of each level as there are; in their order.
 
     An operator that one task in two hundred has is not learnt from tasks as they come.
     """
@@ -180,7 +180,7 @@ def varied(made: Sequence[Generated], count: int, rng: random.Random) -> list[Ge
     for place, task in enumerate(made):
         levels.setdefault(task.level, []).append(place)
     found: list[int] = []
-    seen = 0
+    seen, count = 0, min(count, len(made))
     for places in levels.values():
         seen += len(places)
         share = round(seen * count / len(made)) - len(found)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dvk.backbone import Trainable, open_backbone
-from dvk.backbone.forward import unwrapped
+from dvk.backbone.forward import ARCHITECTURES, unwrapped
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
@@ -180,8 +180,10 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
 
 
 def lengthen(backbone: Trainable, tokens: int) -> None:
-    """A model that learns from rows of so many tokens takes as many: rotary positions, which all models here have, end nowhere."""
+    """A model that learns from rows of so many tokens takes as many, where its positions are rotary: those end nowhere."""
     settings = unwrapped(backbone.model).config
+    if settings.model_type not in ARCHITECTURES:
+        return
     settings.max_position_embeddings = max(settings.max_position_embeddings, tokens)
     backbone.tokenizer.model_max_length = max(backbone.tokenizer.model_max_length, tokens)
 

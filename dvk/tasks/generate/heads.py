@@ -179,7 +179,7 @@ def pool(program: Program, x: Value, kind: str | None = None) -> Value:
 
 
 def attention(program: Program, x: Value) -> Value:
-    """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs, or to itself."""
+    """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs, as long as it or of a length of their own."""
     dice = program.dice
     if x.rank != 4 or min(x.shape[-1][1:]) < 3:
         raise Unfit("no heads")
