@@ -379,3 +379,8 @@ def test_a_function_that_looks_at_values_only_to_raise_gives_nan_instead() -> No
         with pytest.raises(ValueError, match="negative"):
             model(mean, target, var)
         assert ours(mean, target, var).isnan().nonzero().tolist() == [[3, 5]]
+
+
+def test_what_writes_into_a_given_tensor_is_captured_as_it_is() -> None:
+    made = trace_module(Function(lambda a, b: torch.outer(a, b, out=torch.empty(3, 4))), [torch.randn(3), torch.randn(4)], ["a", "b"])
+    assert "aten.outer.out" in [node.op for node in made.graph.nodes]

@@ -219,9 +219,9 @@ return v9
 
 
 @pytest.mark.parametrize(("kernel", "name", "last"), [
-    (None, None, "return v9"), ("k0", None, "    tl.store(v1, e0)"), ("k1", None, "    tl.store(v2, e0)"),
-    ("k1", "e0", "    tl.store(v2, e0)"), ("k1", "e1", "    e1 = tl.load(v1)"), (None, "v0", "v0 = F.linear(x0, p0)"), (None, "v9", "return v9"), (None, "e0", "return v9"),
-    ("k2", "e7", "    tl.store(v3, e0)"), ("k5", None, "return v9"),
+    (None, None, "return v9"), (None, "v0", "v0 = F.linear(x0, p0)"), (None, "v9", "return v9"), (None, "e0", "return v9"),
+    ("k0", None, "    tl.store(v1, e0)"), ("k1", None, "    tl.store(v2, e0)"), ("k1", "e0", "    tl.store(v2, e0)"),
+    ("k1", "e1", "    e1 = tl.load(v1)"), ("k2", "e7", "    tl.store(v3, e0)"), ("k5", None, "return v9"),
 ])  # fmt: skip
 def test_a_text_is_read_up_to_where_it_shows_to_be_wrong(kernel: str | None, name: str | None, last: str) -> None:
     assert TEXT[: Unreadable("", kernel, name).shown_by(TEXT)].splitlines()[-1] == last
