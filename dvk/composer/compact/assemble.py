@@ -19,7 +19,6 @@ from dvk.composer import cpp, dropin, triton_math
 from dvk.composer.apart import names_bound_by
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
-from dvk.composer.compact.calls import refused
 from dvk.composer.compact.expand import expand
 from dvk.composer.compact.order import too_early
 from dvk.composer.compact.symbolic import Names
@@ -50,8 +49,6 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     _check_names(tree, python, set(given))
     if (why := too_early(tree, given)) is not None:
         raise Unreadable(*why)
-    if (raised := refused(run, {n.name: n for n in captured.graph.nodes}, sizes)) is not None:
-        raise Unreadable(raised[0], name=raised[1])
     taken = names_bound_by(task.source)
     mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and
