@@ -35,7 +35,6 @@ WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value m
 """Keywords that neither say where a result is made nor into what it is written."""
 OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
 """In errors that a tensor with memory might not have."""
-LARGEST = 1 << 40
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
@@ -56,7 +55,9 @@ class Calls:
         node = self.nodes[name]
         shape, kind = tuple(map(int, node.shape or ())), getattr(torch, str(node.dtype), None)
         strides = tuple(map(int, node.strides or contiguous_strides(shape)))
-        self.values[name] = torch.empty_strided(shape, strides, dtype=kind, device="meta") if kind is not None else None
+        self.values.pop(name, None)
+        if isinstance(kind, torch.dtype):
+            self.values[name] = torch.empty_strided(shape, strides, dtype=kind, device="meta")
 
     def assigned(self, name: str, value: str) -> str | None:
         """Take a line `name = value`; what PyTorch has against it, None where nothing speaks against it."""
@@ -100,8 +101,7 @@ class Calls:
             if isinstance(whole, torch.Tensor) or (isinstance(whole, (tuple, list)) and type(index) is int):
                 return whole[index]
         if isinstance(node, ast.Attribute) and _path(node)[:1] == ["torch"]:
-            found = getattr(torch, node.attr, None)
-            if isinstance(found, (torch.dtype, torch.memory_format)):
+            if isinstance(found := getattr(torch, node.attr, None), (torch.dtype, torch.memory_format)):
                 return found
         if isinstance(node, ast.Call) and WORDS.issuperset(str(k.arg) for k in node.keywords):
             return self._call(node.func, [self._of(a) for a in node.args], {str(k.arg): self._of(k.value) for k in node.keywords})
@@ -142,7 +142,7 @@ def _function(path: list[str]) -> Any:
 
 def _operand(value: Any) -> Any:
     """A tensor, or a number of sensible size."""
-    if isinstance(value, torch.Tensor) or (type(value) in (int, float) and abs(value) < LARGEST):
+    if isinstance(value, torch.Tensor) or (type(value) in (int, float) and abs(value) < 1 << 40):
         return value
     raise _Unknown
 
