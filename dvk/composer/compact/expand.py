@@ -12,6 +12,7 @@ Whether any of it computes the right thing is the judge's business.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from functools import cache
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.capture import Captured
 from dvk.composer.compact.bounds import beyond, elements
+from dvk.composer.compact.calls import Calls
 from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
 from dvk.composer.compact.program import laid_out, same_layout
@@ -91,6 +93,7 @@ class _Expansion:
         """Tensors that are known to lie in memory as the listing says."""
         self.extents: dict[str, int] = {}
         """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
+        self.calls = Calls(nodes, sizes)
         self.forms: dict[Form, str] = {}
         self.held: list[str] = []
         self.graphed = False
@@ -211,6 +214,8 @@ class _Expansion:
         """The body of `run`."""
         known, self.as_listed = set(params), set(params)
         self.extents = {name: _extent(self.nodes[name]) for name in params}
+        for name in params:
+            self.calls.listed(name)
         calls = _read_by_kernels(steps)
         lines: list[list[str]] = []
         for step in steps:
@@ -225,7 +230,13 @@ class _Expansion:
             for tensor in _TENSOR.findall(name):
                 known.add(tensor)
                 self.extents.pop(tensor, None)
-            lines.append([f"{name} = {self._value(name, value, params, name in calls)}"])
+            made = self._value(name, value, params, name in calls)
+            if (why := self.calls.assigned(name, made)) is not None:
+                raise Unreadable(f"`{step[:80]}` cannot be run: {why}", name=name)
+            shape = self.calls.shape(name)
+            if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
+                self.extents[name] = math.prod(shape)
+            lines.append([f"{name} = {made}"])
         return _dropping(lines, set(params))
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
@@ -270,6 +281,7 @@ class _Expansion:
             lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
             known.add(name)
             self.as_listed.add(name)
+            self.calls.listed(name)
             self.extents[name] = _extent(node)
         if self.backend == "cpp" and (why := beyond("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
             raise Unreadable(f"kernel {kernel.name} {why}")
