@@ -75,6 +75,8 @@ KERNEL = textwrap.indent(textwrap.dedent("""\
     ("(x * s1 + t), e2, xmask & (t < s1)", "(x * s1 + t), e2", "reaches `v0[5011]`, which has 3000 elements"),
     ("tl.store(z0 + x, a0, xmask)", "tl.store(z0 + x, a0)", "reaches `z0[15]`, which has 10 elements"),
     ("tl.store(z0 + x, a0, xmask)", "tl.store(z0 + x, acc, xmask)", "stores a block of [8, 64] through pointers of [8, 1]"),
+    ("tl.store(z0 + x, a0, xmask)", 'tl.store(z0 + x, tl.where(xmask, acc, float("-inf")), xmask)',
+     "stores a block of [8, 64] through pointers of [8, 1]"),
     ("tl.store(z0 + x, a0, xmask)", "tl.store(z0, a0)", "stores a block of [8, 1] through a single pointer"),
     ("tl.store(z0 + x, a0, xmask)", "tl.store(z0, 0.0, xmask)", "stores with a mask of [8, 1] through a single pointer"),
     ("tl.store(z0 + x, a0, xmask)", "tl.store(z0 + x, 1.0, xmask)", None),

@@ -213,6 +213,8 @@ class _Program:
             return scalar(self.number if numbers == [0] else 0)
         if name == "tl.num_programs" and numbers == [0]:
             return scalar(self.programs)
+        if name == "float" and len(args) == 1 and isinstance(args[0], ast.Constant):
+            return Value(())
         if name in ("tl.full", "tl.zeros") and args and isinstance(args[0], (ast.List, ast.Tuple)):
             return Value(self._block(args[0]), 0 if name == "tl.zeros" and _dotted(args[-1]) in WHOLE else None)
         if name == "tl.broadcast_to" and len(args) == 2 and isinstance(args[1], (ast.List, ast.Tuple)) and not values[0].base:
