@@ -7,8 +7,9 @@ with the model's own probabilities; the reader looks at a text alone and runs no
 read is that of constrained decoding (for types: Mündler et al., arXiv 2504.09246); that a whole answer is written before it is
 looked at keeps the sampler as fast as it is.
 
-    refuse(answer)   the other beginnings that an answer which cannot be read leaves
-    beginning()      the likeliest of all that are left, given out once
+    Beginnings   what is left to try for one answer
+    mended       answers gone on with together, as each comes to an end
+    settled      the same, of answers that are not sorted yet
 """
 
 from __future__ import annotations

@@ -167,18 +167,17 @@ def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect,
     Args:
         most: tries of one answer, see `branching`.
     """
-    for draws in dict.fromkeys(one.draws for one in lost):
-        group = [one for one in lost if one.draws == draws]
-        left = set(range(len(group)))
-        try:
+    left = {id(one): one for one in lost}
+    try:
+        for draws in dict.fromkeys(one.draws for one in lost):
+            group = [one for one in lost if one.draws == draws]
             for place, answer, tried in branching.mended(backbone, dialect, [one.unread for one in group], most, draws):
-                left.remove(place)
-                play, talk, _, _, redrawn = group[place]
-                if (candidate := play.heard(talk, answer, redrawn + tried)) is not None:
-                    yield play, talk, candidate
-        finally:  # time may be over in the middle
-            for place in left:
-                group[place].play.heard(group[place].talk, group[place].unread.answer, group[place].redrawn)
+                one = left.pop(id(group[place]))
+                if (candidate := one.play.heard(one.talk, answer, one.redrawn + tried)) is not None:
+                    yield one.play, one.talk, candidate
+    finally:  # time may be over in the middle
+        for one in left.values():
+            one.play.heard(one.talk, one.unread.answer, one.redrawn)
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:

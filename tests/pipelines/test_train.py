@@ -185,9 +185,10 @@ def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
         State.restore(run, "scripted", None, 1, CONFIG)
 
 
-def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path) -> None:
-    config = Config.model_validate({"rollout": {"redraws": 1}})
-    with pytest.raises(UsageError, match="rollout.redraws"):
+@pytest.mark.parametrize("name", ["redraws", "branches"])
+def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path, name: str) -> None:
+    config = Config.model_validate({"rollout": {name: 1}})
+    with pytest.raises(UsageError, match=f"rollout.{name}"):
         train(Request(out=tmp_path / "run"), config)
     assert not (tmp_path / "run").exists()
 

@@ -70,7 +70,6 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     if config.rollout.redraws or config.rollout.branches:
         name = "redraws" if config.rollout.redraws else "branches"
         raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
-    config = changed(config, {"rollout.branches": 0})
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
@@ -78,7 +77,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        config = writers.settled(request.start, config, team.size)
+        config = writers.settled(request.start, changed(config, {"rollout.branches": 0}), team.size)
         state = State.restore(run, request.start, request.library, request.steps, config, team)
         draw = Draw(config, backend, device, run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
