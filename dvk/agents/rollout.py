@@ -118,7 +118,7 @@ def play_many(
 
 def converse(
     batch: Sequence[tuple[Play, Talk]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
-    asked_before: Counter[str], lost: list[Lost] | None = None,
+    asked_before: Counter[str], lost: list[Lost],
 ) -> Iterator[tuple[Play, Talk, Candidate]]:
     """Ask a batch of ready conversations, one call of the backbone a role since their lengths differ; what is to be judged, as it comes.
 
@@ -129,7 +129,7 @@ def converse(
 
     Args:
         asked_before: prompts of earlier calls, which is added to; empty at first.
-        lost: is given what cannot be read in the end, for `gone_on`; None: that is how it was answered.
+        lost: is given what cannot be read in the end, for `gone_on`.
     """
     groups: dict[tuple[int, int], list[tuple[Play, Talk, Conversation]]] = {}
     for one, talk in batch:
@@ -152,7 +152,7 @@ def converse(
                 answer = policy.reply(dialect, one.subject, answer) if role == "policy" else answer
                 if policy.unread(answer) and redrawn < most:
                     unread.append(asked)
-                elif policy.unread(answer) and lost is not None:
+                elif policy.unread(answer):
                     lost.append(Lost(one, talk, branching.Unread(one.subject, question, answer), draws, redrawn))
                 elif (candidate := one.heard(talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
