@@ -12,6 +12,8 @@ class Collect(Section):
 
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 130M tokens.")
     drawn: float = Field(5.0, ge=1, description="Tasks generated for each that texts are written for: those with rare operators first.")
+    favoured: dict[str, float] = Field({}, description="The generator's operators, e.g. slice, and how much likelier tasks with them are "
+                                       "written for: what an earlier model errs in.")
     per_task: int = Field(4, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
     mutants: int = Field(10, ge=0, description="Graphs made of each captured one by exchanging operators and operands, so that a small "
                          "model cannot know tasks by heart; cheaper than capturing another.")

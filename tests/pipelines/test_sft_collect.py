@@ -153,3 +153,13 @@ def test_tasks_with_rare_operators_are_written_about_first() -> None:
     assert {level: pytest.approx(count * 3, abs=12) for level, count in levels.items()} == Counter(task.level for task in kept)
     assert varied(made, 60, random.Random(1)) == varied(made, 60, random.Random(1)) and len(varied(made, 60, random.Random(1))) == 60
     assert varied(made[:3], 3, random.Random(0)) == made[:3]
+
+
+def test_tasks_with_favoured_operators_are_written_about_more_often() -> None:
+    made = list(generate(4, 240, device="cpu"))
+
+    def share(favoured: dict[str, float]) -> float:
+        kept = [task for seed in range(12) for task in varied(made, 60, random.Random(seed), favoured)]
+        return sum("chunk" in task.operators for task in kept) / len(kept)
+
+    assert share({"chunk": 20.0}) > 1.5 * share({}) > 0

@@ -14,10 +14,11 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -54,6 +55,7 @@ class Block:
     per_mutant: int
     with_skills: float
     offset: float
+    favoured: tuple[tuple[str, float], ...]
     folder: str
 
     @property
@@ -76,7 +78,7 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     each = -(-num_tasks // len(backends))
     how = config.collect
     blocks = [Block(number, size := min(BLOCK, each - number * BLOCK), round(size * how.drawn), backend, config.seed, how.per_task,
-                    how.mutants, how.per_mutant, how.with_skills, how.offset, str(folder))
+                    how.mutants, how.per_mutant, how.with_skills, how.offset, tuple(how.favoured.items()), str(folder))
               for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
     counts: Counter[str] = Counter()
     for row in run.read("collect/blocks.jsonl"):
@@ -135,7 +137,8 @@ def render(block: Block) -> dict[str, Any]:
                 counts["examples"] += 1
                 counts[f"kind_{example.kind}"] += 1
 
-    for made in varied(list(generate(rng.randrange(1 << 48), block.num_drawn, device=device)), block.num_tasks, rng):
+    drawn_tasks = list(generate(rng.randrange(1 << 48), block.num_drawn, device=device))
+    for made in varied(drawn_tasks, block.num_tasks, rng, dict(block.favoured)):
         counts["tasks"] += 1
         task = made.task(device)
         about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
@@ -165,17 +168,22 @@ def render(block: Block) -> dict[str, Any]:
     return {"backend": block.backend, "number": block.number, **counts}
 
 
-def varied(made: Sequence[Generated], count: int, rng: random.Random) -> list[Generated]:
+def varied(
+    made: Sequence[Generated], count: int, rng: random.Random, favoured: Mapping[str, float] = MappingProxyType({})
+) -> list[Generated]:
     """`count` of the tasks, or all, those with the rarer operators likelier, as many of each level as there are; in their order.
 
     An operator that one task in two hundred has is not learnt from tasks as they come.
+
+    Args:
+        favoured: how much likelier than by that tasks with these operators are taken.
     """
     having = Counter(family for task in made for family in set(task.signature))
     keys = {}
     for place, task in enumerate(made):
         # Efraimidis and Spirakis 2006: the largest u^(1/w) are a draw without replacement with weights w, here one over
-        # the count of the rarest family.
-        keys[place] = rng.random() ** min(having[family] for family in task.signature)
+        # the count of the rarest family, times what the most favoured one is favoured by.
+        keys[place] = rng.random() ** (min(having[f] for f in task.signature) / max(favoured.get(one, 1.0) for one in task.operators))
     levels: dict[str, list[int]] = {}
     for place, task in enumerate(made):
         levels.setdefault(task.level, []).append(place)
