@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -24,16 +24,18 @@ from dvk.composer.compact.bounds import beyond, elements
 from dvk.composer.compact.calls import Calls
 from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
+from dvk.composer.compact.needed import Needs
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.compact.reach import amiss
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
+from dvk.composer.compact.touched import Touched
 from dvk.composer.compact.unreadable import Unreadable, about
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
 from dvk.composer.lowering import is_view
-from dvk.records import Backend, Node
+from dvk.records import Backend, Graph, Node
 
 MAX_TEXT = 1 << 16
 """Characters; composed texts have a few thousand."""
@@ -81,18 +83,20 @@ def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu")
     if _UNWRITABLE.search(text):
         raise Unreadable("the text holds a character that no source file can")
     names = Names(captured.graph)
-    return _Expansion({n.name: n for n in symbolic(captured.graph, names).nodes}, names.values, backend, device).of(text)
+    return _Expansion(captured.graph, names, backend, device).of(text)
 
 
 class _Expansion:
-    def __init__(self, nodes: Mapping[str, Node], sizes: Mapping[str, int], backend: Backend, device: str):
-        self.nodes, self.sizes, self.backend, self.device = nodes, sizes, backend, device
+    def __init__(self, graph: Graph, names: Names, backend: Backend, device: str):
+        nodes, sizes = {n.name: n for n in symbolic(graph, names).nodes}, names.values
+        self.graph, self.nodes, self.sizes, self.backend, self.device = graph, nodes, sizes, backend, device
         self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
         """Tensor → dtype."""
         self.as_listed: set[str] = set()
         """Tensors that are known to lie in memory as the listing says."""
         self.extents: dict[str, int] = {}
         """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
+        self.touched = Touched()
         self.calls = Calls(nodes, sizes)
         self.forms: dict[Form, str] = {}
         self.held: list[str] = []
@@ -237,7 +241,31 @@ class _Expansion:
             if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
                 self.extents[name] = math.prod(shape)
             lines.append([f"{name} = {made}"])
+        self._left_out(steps, set(params))
         return _dropping(lines, set(params))
+
+    def _left_out(self, steps: list[_Kernel | str], params: set[str]) -> None:
+        """Results that no kernel writes whole, and operands of which none reads what is needed."""
+        kernels = [step for step in steps if isinstance(step, _Kernel)]
+        others = [step for step in steps if isinstance(step, str) and not step.startswith("return ")]
+        given = params | {step.partition(" = ")[0] for step in others}
+        elsewhere = {name for step in others for name in _TENSOR.findall(step.partition(" = ")[2])}
+        changed = any(re.search(r"\bout=|\w_\(", step) for step in others)
+        for name, flags in self.touched.stored.items():
+            if flags is None or flags.all() or name in given or changed or math.prod(map(int, self.nodes[name].shape or ())) < len(flags):
+                continue
+            last = next(k.name for k in reversed(kernels) if name in k.written)
+            raise Unreadable(f"kernel {last} never writes `{name}[{flags.argmin()}]`", last)
+        needs: Needs | None = None
+        for name, flags in self.touched.loaded.items():
+            once = sum(name in k.written for k in kernels) == (name not in given)
+            if flags is None or flags.all() or name in elsewhere or not once or name not in self.nodes:
+                continue
+            needs = needs or Needs(self.graph)
+            wanted = needs.of(name)
+            if wanted is not None and len(wanted) == len(flags) and (missing := wanted.numpy() & ~flags).any():
+                last = next(k.name for k in reversed(kernels) if name in k.tensors)
+                raise Unreadable(f"kernel {last} never reads `{name}[{missing.argmax()}]`, which the result depends on", last)
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
         empty = _EMPTY.fullmatch(value)
@@ -289,6 +317,7 @@ class _Expansion:
             extents = {name: self.extents.get(name) for name in kernel.tensors}
             if (why := amiss(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())) is not None:
                 raise Unreadable(f"kernel {kernel.name} {why}")
+            self.touched.by(kernel.head, kernel.lines, self.sizes, extents, kernel.written, self.forms.values())
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 

@@ -32,7 +32,8 @@ class Value:
     shape: Shape | None = None
     """Of the block; `()` is a scalar, None unknown."""
     data: Any = None
-    """Integers or flags, an array that broadcasts to `shape` or one alone; of pointers the offsets; None unknown."""
+    """Integers or flags, an array that broadcasts to `shape` or one alone; of pointers the offsets; None unknown. An array with one axis
+    more than the block has that axis first: of many programs, each its own."""
     base: str = ""
     """The tensor that pointers point into."""
 
@@ -82,14 +83,34 @@ def applied(node: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
     shape = joined([left, right])
     if left.base or right.base:
         moves = isinstance(node, ast.Add) and not (left.base and right.base) or isinstance(node, ast.Sub) and not right.base
-        data = _numbers(node, left.data, right.data, shape) if moves else None
+        data = _numbers(node, [left, right], shape) if moves else None
         return Value(shape, data, left.base or right.base) if moves else UNKNOWN
     if shape is None or isinstance(node, (ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)):
         return UNKNOWN
-    return Value(shape, _numbers(node, left.data, right.data, shape))
+    return Value(shape, _numbers(node, [left, right], shape))
 
 
-def _numbers(node: ast.operator | ast.cmpop, a: Any, b: Any, shape: Shape | None) -> Any:
+def lined_up(values: Sequence[Value], shape: Shape | None) -> list[Any]:
+    """The numbers of several values as arrays that broadcast to a block of many programs; None, of all, where they are too many."""
+    found = [value.data for value in values]
+    if shape is None or not any(_of_many(value) for value in values):
+        return found
+    for place, value in enumerate(values):
+        if _of_many(value):
+            assert value.shape is not None, "it has an axis more than its block"
+            data = value.data.reshape(len(value.data), *(1,) * (len(shape) - len(value.shape)), *value.data.shape[1:])
+            if len(data) * math.prod(shape) > WIDEST << 1:
+                return [None] * len(values)
+            found[place] = data
+    return found
+
+
+def _of_many(value: Value) -> bool:
+    return isinstance(value.data, np.ndarray) and value.shape is not None and value.data.ndim > len(value.shape)
+
+
+def _numbers(node: ast.operator | ast.cmpop, values: Sequence[Value], shape: Shape | None) -> Any:
+    a, b = lined_up(values, shape)
     if a is None or b is None or shape is None or math.prod(shape) > WIDEST:
         return None
     flags = is_flags(a) + is_flags(b)
@@ -107,7 +128,7 @@ def _numbers(node: ast.operator | ast.cmpop, a: Any, b: Any, shape: Shape | None
 def chosen(condition: Value, yes: Value, no: Value) -> Value:
     """`tl.where`."""
     shape = joined([condition, yes, no])
-    numbers = [condition.data, yes.data, no.data]
+    numbers = lined_up([condition, yes, no], shape)
     if yes.base or no.base or shape is None:
         return UNKNOWN
     if any(n is None for n in numbers) or math.prod(shape) > WIDEST or not is_flags(numbers[0]) or is_flags(yes.data) != is_flags(no.data):
@@ -121,7 +142,8 @@ def extreme(pick: Callable[..., Any], values: Sequence[Value]) -> Value:
     if shape is None or any(v.base for v in values):
         return UNKNOWN
     known = all(v.data is not None and not is_flags(v.data) for v in values) and math.prod(shape) <= WIDEST
-    return Value(shape, _plain(pick(*(v.data for v in values))) if known else None)
+    numbers = lined_up(values, shape) if known else []
+    return Value(shape, _plain(pick(*numbers)) if known and numbers[0] is not None else None)
 
 
 def expanded(value: Value, index: ast.expr) -> Value:
@@ -136,7 +158,7 @@ def expanded(value: Value, index: ast.expr) -> Value:
     data = value.data
     if isinstance(data, np.ndarray) and data.ndim:
         data = data.reshape((1,) * (len(value.shape) - data.ndim) + data.shape)
-        data = data[tuple(None if is_new else slice(None) for is_new in new)]
+        data = data[(*([slice(None)] if _of_many(value) else []), *(None if is_new else slice(None) for is_new in new))]
     return replace(value, shape=shape, data=data)
 
 
@@ -174,5 +196,5 @@ def _plain(data: np.ndarray) -> Any:
     return data if data.ndim else data.item()
 
 
-__all__ = ["UNKNOWN", "WIDEST", "Shape", "Value", "Wrong", "applied", "chosen", "expanded", "extreme", "is_flags", "joined", "reaching",
-           "scalar", "shown"]
+__all__ = ["UNKNOWN", "WIDEST", "Shape", "Value", "Wrong", "applied", "chosen", "expanded", "extreme", "is_flags", "joined", "lined_up",
+           "reaching", "scalar", "shown"]

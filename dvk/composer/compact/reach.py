@@ -51,7 +51,7 @@ def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Map
         pair = launch.elts if isinstance(launch, ast.Tuple) else []
         programs = number(pair[0], sizes) if len(pair) == 2 else None
         for program in (0, programs - 1) if programs is not None and programs > 1 else (0 if programs == 1 else None,):
-            _Program(program, programs, sizes, tensors, functions).run(lines)
+            Walk(program, programs, sizes, tensors, functions).run(lines)
     except Wrong as error:
         return str(error)
     except (Strange, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -59,8 +59,8 @@ def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Map
     return None
 
 
-class _Program:
-    """One program of a kernel."""
+class Walk:
+    """One program of a kernel, gone through."""
 
     def __init__(self, number: int | None, programs: int | None, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
@@ -95,6 +95,10 @@ class _Program:
                 self.of(line.value)
             elif not isinstance(line, ast.Pass):
                 raise Strange
+
+    def program(self) -> Value:
+        """Which program it is."""
+        return scalar(self.number)
 
     def _set(self, name: str, value: Value) -> None:
         if name in ("tl", "range", "cdiv", "pow2", *self.functions) or name.startswith("dvk_"):
@@ -210,7 +214,7 @@ class _Program:
         """What is made of plain numbers."""
         numbers = [v.data if v.shape == () and not v.base and type(v.data) is int else None for v in values]
         if name == "tl.program_id" and numbers[:1] in ([0], [1], [2]):
-            return scalar(self.number if numbers == [0] else 0)
+            return self.program() if numbers == [0] else scalar(0)
         if name == "tl.num_programs" and numbers == [0]:
             return scalar(self.programs)
         if name == "float" and len(args) == 1 and isinstance(args[0], ast.Constant):
@@ -289,4 +293,4 @@ def _dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["amiss"]
+__all__ = ["Walk", "amiss"]
