@@ -186,6 +186,11 @@ class Trainable(Backbone, Protocol):
         ...
 
 
+def known(spec: str) -> bool:
+    """Whether a spec is of a kind that `open_backbone` opens, told without opening it."""
+    return spec.partition(":")[0] in BACKBONES or spec.rpartition(":")[0].endswith(".py")
+
+
 def open_backbone(spec: str, config: Config | None = None, *, device: str | None = None) -> Backbone:
     """The backbone that `spec` stands for.
 

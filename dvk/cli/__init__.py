@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+import dvk
 from dvk.cli import convert, doctor, eval, grooming, mcp, optimize, serve, sft, skills, train, verify
 from dvk.errors import DvkError
 
@@ -17,6 +19,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help starts in half the time
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"dvk {dvk.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Make PyTorch code faster with kernels that are written, proved and remembered."""
+
+
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
 app.command("eval")(eval.command)

@@ -99,7 +99,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
         found.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
     turns = summary.get("by_turn", {})
     if 1 < len(turns) <= 16:
-        found += ["", *(shares(f"best by turn {turn}", of) for turn, of in turns.items())]
+        found += ["", "by the first timing of each attempt; above, winners were timed again:"]
+        found += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
         if summary.get("cost", {}).get("model_s") is not None:
             found += ["", *(shares(f"turn {turn} alone", of) for turn, of in summary["per_turn"].items())]
     for dimension, tables in summary["groups"].items():

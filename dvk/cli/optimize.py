@@ -118,6 +118,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         found.append(f"skills: {', '.join(skills)}")
     return [
         *(shapes(summary) or found),
+        *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),
         *model(summary),
         f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
         f"report:  {run}/report.html",

@@ -218,8 +218,8 @@ def _run_candidate(source: str) -> ModuleType:
     try:
         compile(source, "candidate.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise CandidateError("static", f"the candidate is not Python: {error}{line}", "rejected") from None
+        said = f"{error.msg}, line {error.lineno}" if isinstance(error, SyntaxError) else str(error)
+        raise CandidateError("static", f"the candidate is not Python: {said}", "rejected") from None
     try:
         return execute(source, role="candidate")
     except (Exception, SystemExit) as error:  # a candidate may raise anything

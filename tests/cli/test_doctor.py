@@ -105,7 +105,8 @@ def flat(tree: dict, prefix: str = "") -> dict:
     found: dict = {}
     for name, value in tree.items():
         key = prefix + name
-        found.update(flat(value, key + ".") if isinstance(value, dict) and key != "rewards.weights" else {key: value})
+        whole = not isinstance(value, dict) or key in ("rewards.weights", "collect.favoured")
+        found.update({key: value} if whole else flat(value, key + "."))
     return found
 
 

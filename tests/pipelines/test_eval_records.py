@@ -180,6 +180,7 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
 @pytest.mark.parametrize("given, said", [
     ({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations"),
     ({"policy": "composer:nano"}, "asks no language model"), ({"policy": "evolve"}, "asks a language model"),
+    ({"policy": "wizard"}, "unknown policy: `wizard`"), ({"policy": "auto:wizard"}, "unknown policy: `auto:wizard`"),
 ])  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):

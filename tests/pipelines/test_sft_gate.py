@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.config import Config
+from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
 from dvk.pipelines.sft.collect import renderings
@@ -22,7 +22,7 @@ from dvk.pipelines.sft.families import Text, family_of, sample, texts
 from dvk.pipelines.sft.filtering import Voucher, reference, sifted
 from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
-from dvk.pipelines.sft.stages import sources
+from dvk.pipelines.sft.stages import refuse_ungated, sources
 from dvk.runs import RunFolder
 from tests.composer.compact_programs import Function, captured
 
@@ -125,6 +125,15 @@ def test_a_missing_suite_is_the_user_s_to_mend(gated: tuple[Path, dict[str, Any]
     config = CONFIG.model_copy(update={"diversity": CONFIG.diversity.model_copy(update={"suites": (str(tmp_path / "none"),)})})
     with opened(gated[0]) as run, pytest.raises(UsageError, match="no Python files in suite"):
         sifted(run, sources(run), config, 1)
+
+
+def test_what_was_never_put_to_the_gate_is_not_learned_from_unasked(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        refuse_ungated(run, CONFIG)
+        (run.path / "collect" / "renderings").mkdir(parents=True)
+        with pytest.raises(UsageError, match="never put to the gate"):
+            refuse_ungated(run, CONFIG)
+        refuse_ungated(run, changed(CONFIG, {"collect.executed": 0}))
 
 
 def test_texts_that_nobody_executed_are_not_admitted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,8 @@ from dvk.backbone import Completion, Conversation, Sampling
 from dvk.backbone.recorded import Recorded
 from dvk.config import Config
 from dvk.pipelines.optimize import told
-from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
+from dvk.pipelines.optimize.session import Session
+from dvk.records import Candidate, Claim, Episode, Interval, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 
@@ -114,3 +116,30 @@ def test_a_failed_server_is_no_candidate(tmp_path: Path) -> None:
         backbone.generate([question("one")], Sampling())
         (_, talk) = told.episode(SUBJECT, [], [], [], backbone).traces
     assert talk.turns[0].malformed == "the backbone failed: too long" and talk.turns[0].finish == "error"
+
+
+def undecided(lo: float, value: float, hi: float, tier: str = "search", why: str = "") -> Turn:
+    made = ok(value)
+    assert made.timing is not None
+    exact = Interval(value=value, lo=lo, hi=hi)
+    held = Claim(speedup=exact, processes=(value,), control=Interval(value=1, lo=0.8, hi=1.2), margin=0.3, holds=False, why=why)
+    timing = made.timing.model_copy(update={"speedup": exact, "claim": held if tier == "claim" else None})
+    return judged(f"{lo} {value}", made.model_copy(update={"timing": timing, "tier": tier}), proposer="said")
+
+
+def test_a_claim_that_does_not_hold_is_the_reason_that_is_given() -> None:
+    turns = [undecided(0.6, 0.9, 1.9), undecided(1.17, 1.36, 1.58, "claim", "the lower end 1.17 does not exceed 1.231")]
+    reason = told.outcome(turns, turns[1], False, None, None)["reason"]
+    assert "0.9" in reason and "did not hold when timed again: 1.36" in reason and "does not exceed 1.231" in reason
+    assert told.outcome(turns[:1], None, False, None, None)["reason"] == "no candidate's interval lies above 1"
+
+
+@pytest.mark.parametrize("turns, confirmed", [
+    ([(0.6, 0.9, 1.9), (0.7, 0.95, 1.3), (0.6, 0.8, 1.4)], [0.95]),  # a noisy machine has decided nothing
+    ([(0.6, 0.9, 1.9), (0.9, 1.02, 1.1), (1.1, 1.3, 1.4)], [1.3, 1.02]),
+    ([(0.97, 0.99, 1.01), (0.5, 0.6, 0.7)], []),
+])  # fmt: skip
+def test_what_is_worth_confirming(turns: list[tuple[float, float, float]], confirmed: list[float]) -> None:
+    judged_so = SimpleNamespace(turns=[undecided(*figures) for figures in turns])
+    promising = Session.promising.fget(judged_so)  # type: ignore[attr-defined]  # a property
+    assert [told.speedup(turn) for turn in promising] == confirmed

@@ -20,6 +20,7 @@ from typing import Any
 
 from dvk import search
 from dvk.agents import writers
+from dvk.backbone import BACKBONES, known
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import backends, ceilings
@@ -34,6 +35,7 @@ from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
 from dvk.records import Device, Episode, Verdict
 from dvk.runs import RunFolder
+from dvk.search import STRATEGIES
 
 __all__ = ["Request", "evaluate"]
 
@@ -106,6 +108,10 @@ def check(request: Request) -> None:
         raise UsageError(f"{request.strategy} asks no language model", f"--policy {request.strategy}, or auto:{request.model}")
     if request.strategy in search.ASK_A_MODEL and not request.model:
         raise UsageError(f"{request.strategy} asks a language model", f"name it, as in --policy {request.strategy}:nano")
+    if not recorded.is_record(request.policy) and request.model and not known(request.model):
+        raise UsageError(f"unknown policy: `{request.policy}`",
+                         f"choose {', '.join(sorted(STRATEGIES))} (as auto:nano where one asks a model), a model "
+                         f"({', '.join(sorted(BACKBONES))}, file.py:Name), episodes:FILE or kernelbench:RUN")
     if alone and request.iterations > 1:
         raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
     if request.window is not None and request.iterations == 1:

@@ -25,6 +25,8 @@ from dvk.skills import Library, query_from_graph
 
 TURNS = "turns.jsonl"
 KNOWN = "tunings.jsonl"
+UNDECIDED = 1.2
+"""Speedup up to which an interval must reach, for a candidate that looked slower to be confirmed: there is something to win."""
 NUM_CONFIRMED = 3
 """Candidates confirmed at most: the search's favourite is lucky now and then, the third hardly."""
 
@@ -206,11 +208,14 @@ class Session:
     def promising(self) -> list[Turn]:
         """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first.
 
-        Not the user's own model, which is what the composer proposes without any recipe.
+        Where none did, one that a noisy machine left undecided. Not the user's own model, which is what the composer proposes
+        without any recipe.
         """
-        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search" and told.speedup(t) > 1]
+        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search"]
         other = [t for t in timed if t.candidate is None or t.candidate.recipes or t.candidate.proposer != "composer"]
-        return sorted(other, key=lambda t: -told.speedup(t))[:NUM_CONFIRMED]
+        ranked = sorted(other, key=lambda t: -told.speedup(t))
+        faster = [t for t in ranked if told.speedup(t) > 1]
+        return faster[:NUM_CONFIRMED] or [t for t in ranked if told.may_be(t, UNDECIDED)][:1]
 
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""

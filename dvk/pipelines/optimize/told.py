@@ -125,9 +125,9 @@ def _refuted(turns: Sequence[Turn]) -> str:
     """Why nothing is claimed, when candidates were timed."""
     timed = [t.verdict for t in turns if t.verdict is not None and t.verdict.timing is not None]
     claims = [v.timing for v in timed if v.tier == "claim" and v.timing]
-    hopeful = [v.timing.speedup for v in timed if v.tier == "search" and v.timing and v.faster]
-    if claims and hopeful:
-        best = max(hopeful, key=lambda s: s.value)
+    searched = [v.timing.speedup for v in timed if v.tier == "search" and v.timing]
+    if claims and searched:
+        best = max(searched, key=lambda s: s.value)
         why = f" ({claims[-1].claim.why})" if claims[-1].claim is not None and claims[-1].claim.why else ""
         return f"the search's best, {best}, did not hold when timed again: {claims[-1].speedup}{why}"
     return "no candidate's interval lies above 1" if turns else "nothing was proposed"
@@ -181,6 +181,11 @@ def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         if verdict.timing is not None:
             row["best"] = max(row["best"] or 0.0, verdict.timing.speedup.value)
     return list(rows.values())
+
+
+def may_be(turn: Turn, factor: float) -> bool:
+    """The interval of the turn's own timing reaches up to so much."""
+    return turn.verdict is not None and turn.verdict.timing is not None and turn.verdict.timing.speedup.hi >= factor
 
 
 def speedup(turn: Turn) -> float:

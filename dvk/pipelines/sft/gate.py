@@ -160,5 +160,6 @@ def admitted(folder: Path) -> dict[str, str | None]:
     try:
         families = json.loads((folder / FAMILIES).read_text())
     except OSError:
-        raise UsageError(f"the texts in `{folder}` were never put to the gate", "run `dvk sft collect` to its end") from None
+        raise UsageError(f"the texts in `{folder}` were never put to the gate",
+                         "run `dvk sft collect` to its end, or learn from them all the same with --set collect.executed=0") from None
     return {name: found["refused"] for name, found in families.items()}

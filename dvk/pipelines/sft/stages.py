@@ -20,7 +20,7 @@ from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.filtering import sifted
 from dvk.pipelines.sft.fit import FRESH, fit
-from dvk.pipelines.sft.gate import gate
+from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
 from dvk.records import Backend
 from dvk.runs import RunFolder
@@ -65,6 +65,8 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
             told["collect"] = collect(run, request, config)
         if "filter" in request.stages:
             told["filter"] = sifted(run, sources(run), config, request.workers or machine.num_cores())
+        if not {"filter", "collect"} & set(request.stages):
+            refuse_ungated(run, config)
         if "diversify" in request.stages:
             workers = request.workers or machine.num_cores()
             told["diversify"] = diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
@@ -109,6 +111,16 @@ def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None,
                            workers=workers)
     return {k: v for k, v in report.items() if not isinstance(v, (dict, list))}
+
+
+def refuse_ungated(run: RunFolder, config: Config) -> None:
+    """What was never put to the gate is not learned from unasked; the filter looks for itself.
+
+    Raises:
+        UsageError: there are renderings, and neither gate nor filter was run.
+    """
+    if filtered(run) is None and config.collect.executed and (run.path / "collect" / "renderings").is_dir():
+        admitted(run.path)
 
 
 def filtered(run: RunFolder) -> Path | None:
