@@ -24,13 +24,12 @@ from dvk.composer.compact.bounds import beyond, elements
 from dvk.composer.compact.calls import Calls
 from dvk.composer.compact.frame import CONSTANTS, cpp_prelude
 from dvk.composer.compact.named import CALL, Form, defined, read
-from dvk.composer.compact.needed import Needs
 from dvk.composer.compact.program import laid_out, same_layout
 from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.compact.reach import amiss
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
-from dvk.composer.compact.touched import Touched
+from dvk.composer.compact.touched import Touched, left_out
 from dvk.composer.compact.unreadable import Unreadable, about
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
@@ -241,31 +240,10 @@ class _Expansion:
             if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
                 self.extents[name] = math.prod(shape)
             lines.append([f"{name} = {made}"])
-        self._left_out(steps, set(params))
+        kernels = [(step.name, step.tensors, step.written) for step in steps if isinstance(step, _Kernel)]
+        if (told := left_out(self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params)) is not None:
+            raise Unreadable(*told)
         return _dropping(lines, set(params))
-
-    def _left_out(self, steps: list[_Kernel | str], params: set[str]) -> None:
-        """Results that no kernel writes whole, and operands of which none reads what is needed."""
-        kernels = [step for step in steps if isinstance(step, _Kernel)]
-        others = [step for step in steps if isinstance(step, str) and not step.startswith("return ")]
-        given = params | {step.partition(" = ")[0] for step in others}
-        elsewhere = {name for step in others for name in _TENSOR.findall(step.partition(" = ")[2])}
-        changed = any(re.search(r"\bout=|\w_\(", step) for step in others)
-        for name, flags in self.touched.stored.items():
-            if flags is None or flags.all() or name in given or changed or math.prod(map(int, self.nodes[name].shape or ())) < len(flags):
-                continue
-            last = next(k.name for k in reversed(kernels) if name in k.written)
-            raise Unreadable(f"kernel {last} never writes `{name}[{flags.argmin()}]`", last)
-        needs: Needs | None = None
-        for name, flags in self.touched.loaded.items():
-            once = sum(name in k.written for k in kernels) == (name not in given)
-            if flags is None or flags.all() or name in elsewhere or not once or name not in self.nodes:
-                continue
-            needs = needs or Needs(self.graph)
-            wanted = needs.of(name)
-            if wanted is not None and len(wanted) == len(flags) and (missing := wanted.numpy() & ~flags).any():
-                last = next(k.name for k in reversed(kernels) if name in k.tensors)
-                raise Unreadable(f"kernel {last} never reads `{name}[{missing.argmax()}]`, which the result depends on", last)
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
         empty = _EMPTY.fullmatch(value)
@@ -317,7 +295,7 @@ class _Expansion:
             extents = {name: self.extents.get(name) for name in kernel.tensors}
             if (why := amiss(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())) is not None:
                 raise Unreadable(f"kernel {kernel.name} {why}")
-            self.touched.by(kernel.head, kernel.lines, self.sizes, extents, kernel.written, self.forms.values())
+            self.touched.by(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 

@@ -144,7 +144,7 @@ class Walk:
 
     def _steps(self, over: ast.expr) -> range | None:
         """The values of a loop's variable, where they are known."""
-        if not isinstance(over, ast.Call) or _dotted(over.func) not in ("range", "tl.range", "tl.static_range"):
+        if not isinstance(over, ast.Call) or dotted(over.func) not in ("range", "tl.range", "tl.static_range"):
             raise Strange
         if not 1 <= len(over.args) <= 3 or not HINTS.issuperset(str(k.arg) for k in over.keywords):
             raise Strange
@@ -179,7 +179,7 @@ class Walk:
         return UNKNOWN
 
     def _call(self, node: ast.Call) -> Value:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             return UNKNOWN
         if isinstance(node.func, ast.Attribute) and not name.startswith("tl."):
@@ -206,7 +206,7 @@ class Walk:
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "to" or value.base:
             return UNKNOWN
         kind = node.args[0] if len(node.args) == 1 and not node.keywords else None
-        return Value(value.shape, value.data + 0 if kind is not None and _dotted(kind) in WHOLE and value.data is not None else None)
+        return Value(value.shape, value.data + 0 if kind is not None and dotted(kind) in WHOLE and value.data is not None else None)
 
     # ------------------------------------------------------------ functions
 
@@ -220,7 +220,7 @@ class Walk:
         if name == "float" and len(args) == 1 and isinstance(args[0], ast.Constant):
             return Value(())
         if name in ("tl.full", "tl.zeros") and args and isinstance(args[0], (ast.List, ast.Tuple)):
-            return Value(self._block(args[0]), 0 if name == "tl.zeros" and _dotted(args[-1]) in WHOLE else None)
+            return Value(self._block(args[0]), 0 if name == "tl.zeros" and dotted(args[-1]) in WHOLE else None)
         if name == "tl.broadcast_to" and len(args) == 2 and isinstance(args[1], (ast.List, ast.Tuple)) and not values[0].base:
             return Value(self._block(args[1]))
         known = [n for n in numbers if n is not None]
@@ -286,11 +286,11 @@ class Walk:
         return Value(joined([replace(where, base=""), *([mask] if mask is not None else [])]))
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
     """`tl.load`; empty for what is no such name."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["Walk", "amiss"]
+__all__ = ["ACCESSES", "Walk", "amiss", "dotted"]

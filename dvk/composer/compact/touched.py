@@ -8,22 +8,33 @@ not known, or a kernel with too many lanes, is left alone.
 from __future__ import annotations
 
 import ast
+import math
+import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from dvk.composer.compact.lanes import UNKNOWN, Value, Wrong, lined_up, scalar
-from dvk.composer.compact.reach import Walk
+from dvk.composer.compact.needed import Needs
+from dvk.composer.compact.reach import ACCESSES, Walk, dotted
 from dvk.composer.compact.scopes import Strange
 from dvk.composer.compact.width import value as number
+from dvk.records import Graph
 
 MOST_PROGRAMS = 1 << 16
-MOST_STEPS = 4096
-"""Of a loop."""
+MOST_EXPRESSIONS = 100_000
+"""Of a text, each time that one is gone through: about a second."""
 MOST_LANES = 1 << 24
-"""Of all programs together."""
+"""Of all programs of a text together."""
+MOST_ELEMENTS = 1 << 22
+"""Of a tensor that is watched."""
+
+
+_TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
+_RETURNED = re.compile(r"return ([\w\s,()\[\]]*)")
+_PRODUCT = re.compile(r"[vw]\d+ = (?:F\.linear|torch\.(?:matmul|mm|bmm))\(([\w\s,]*)\)")
 
 
 class Touched:
@@ -33,14 +44,11 @@ class Touched:
         self.loaded: dict[str, np.ndarray | None] = {}
         """Tensor → flags over its memory; None where not all places are known."""
         self.stored: dict[str, np.ndarray | None] = {}
+        self.expressions = self.lanes = 0
 
-    def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None], written: Collection[str],
+    def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
            functions: Collection[str] = ()) -> None:
-        """Go through a kernel; see `reach.amiss`.
-
-        Args:
-            written: those of its tensors that it writes.
-        """
+        """Go through a kernel; see `reach.amiss`."""
         try:
             lines = ast.parse(textwrap.dedent("\n".join(body))).body
             launch = ast.parse(f"({head})", mode="eval").body
@@ -50,55 +58,132 @@ class Touched:
                 raise Strange
             _All(self, programs, sizes, tensors, functions).run(lines)
         except (Wrong, Strange, SyntaxError, ValueError, RecursionError, MemoryError):
-            self.loaded.update(dict.fromkeys(tensors))
-            self.stored.update(dict.fromkeys(written))
+            self.lost(tensors)
+
+    def lost(self, names: Iterable[str]) -> None:
+        """Nothing is known of these from now on."""
+        for name in names:
+            self.loaded[name] = self.stored[name] = None
 
 
 class _All(Walk):
-    """All programs of a kernel."""
+    """All programs of a kernel. What is not followed to the last expression is not followed at all: something may be loaded there."""
 
     def __init__(self, touched: Touched, programs: int, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
         super().__init__(None, programs, sizes, tensors, functions)
         self.touched, self.count = touched, programs
+        self._known: dict[int, Value] = {}
+        """Operands of the call that is looked at."""
         self.sure = False  # what cannot be was told by `reach`, of programs that run for certain
 
     def program(self) -> Value:
         return Value((), np.arange(self.count)) if self.count != 1 else scalar(0)
 
+    def of(self, node: ast.expr) -> Value:
+        if (known := self._known.pop(id(node), None)) is not None:
+            return known
+        self.touched.expressions += 1
+        if self.touched.expressions > MOST_EXPRESSIONS or self.touched.lanes + self.lanes > MOST_LANES:
+            raise Strange
+        if isinstance(node, (ast.List, ast.Tuple)):
+            for part in node.elts:
+                self.of(part)
+            return UNKNOWN
+        if isinstance(node, ast.Subscript) and any(isinstance(part, (ast.Call, ast.Name)) for part in ast.walk(node.slice)):
+            raise Strange
+        if not isinstance(node, (ast.Constant, ast.Name, ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Call, ast.Attribute)):
+            raise Strange
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:
+            raise Strange
+        if isinstance(node, ast.Attribute) and not ast.unparse(node).startswith("tl."):
+            raise Strange
+        return super().of(node)
+
     def _loop(self, line: ast.For, variable: str) -> None:
         steps = self._steps(line.iter)
-        if steps is None or len(steps) > MOST_STEPS:
+        if steps is None or len(steps) > MOST_EXPRESSIONS:
             raise Strange
         for step in steps:
             self._set(variable, scalar(step))
             self.run(line.body)
 
-    def _tried(self, make: Any, *operands: Any) -> Value:
-        found = super()._tried(make, *operands)
-        if self.lanes > MOST_LANES:
+    def _call(self, node: ast.Call) -> Value:
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             raise Strange
-        return found
+        name = dotted(node.func)
+        if name in ACCESSES:
+            return super()._call(node)
+        if isinstance(node.func, ast.Attribute) and not name.startswith("tl."):  # a method: `x.to(tl.float32)`
+            given = {id(node.func.value): self.of(node.func.value)}
+            if not all(isinstance(a, (ast.Constant, ast.Attribute)) for a in [*node.args, *(k.value for k in node.keywords)]):
+                raise Strange
+        else:
+            given = {id(a): self.of(a) for a in [*node.args, *(k.value for k in node.keywords)]}
+        if any(value.base for value in given.values()):  # who knows what is read through a pointer there
+            raise Strange
+        self._known = given
+        return super()._call(node)
 
     def _access(self, name: str, values: Sequence[Value], keyed: Mapping[str, Value]) -> Value:
         found = super()._access(name, values, keyed)
         names = ("pointer", "mask", "other") if name == "tl.load" else ("pointer", "value", "mask")
         given = {**dict(zip(names, values, strict=False)), **keyed}
         where, mask = given.get("pointer", UNKNOWN), given.get("mask", Value((), True))
-        into = self.touched.loaded if name == "tl.load" else self.touched.stored
+        if name not in ("tl.load", "tl.store") or not where.base or found.shape is None:
+            raise Strange
         extent = self.tensors.get(where.base)
+        into = self.touched.loaded if name == "tl.load" else self.touched.stored
         places, active = lined_up([where, mask], found.shape)
-        if not where.base or extent is None or not name.startswith(("tl.load", "tl.store")) or places is None or active is None:
-            for name in [where.base] if where.base else self.tensors:
-                self.touched.loaded[name] = self.touched.stored[name] = None
+        if extent is None or extent > MOST_ELEMENTS or places is None or active is None:
+            self.touched.lost([where.base])
             return found
         flags = into.setdefault(where.base, np.zeros(extent, bool))
-        if flags is not None:
+        if flags is not None and len(flags) != extent:
+            self.touched.lost([where.base])
+        elif flags is not None:
+            self.touched.lanes += math.prod(np.broadcast_shapes(np.shape(places), np.shape(active)))
+            if self.touched.lanes > MOST_LANES:
+                raise Strange
             places, active = np.broadcast_arrays(places, np.not_equal(active, 0))
-            self.lanes += places.size
             reached = places[active]
             flags[reached[(reached >= 0) & (reached < extent)]] = True
         return found
 
 
-__all__ = ["Touched"]
+def left_out(touched: Touched, graph: Graph, kernels: Sequence[tuple[str, Collection[str], Collection[str]]], calls: Sequence[str],
+             params: Collection[str]) -> tuple[str, str] | None:
+    """Of results the elements that are never written, of operands those that are never read and needed: the first, in words, and
+    the last kernel that might have.
+
+    Args:
+        touched: by all kernels.
+        kernels: name, tensors and those of them that are written, of each.
+        calls: the text's other lines.
+        params: tensors that are there before.
+    """
+    whole: Counter[str] = Counter()
+    for line in calls:
+        if (found := _RETURNED.fullmatch(line) or _PRODUCT.fullmatch(line)) is not None:
+            whole.update(set(_TENSOR.findall(found[1])))
+    made = Counter(step.partition(" = ")[0] for step in calls)
+    named = Counter(name for step in calls for name in set(_TENSOR.findall(step)))
+    written = {name for _, _, names in kernels for name in names}
+    needs = Needs(graph)
+    for verb, about in (("writes", touched.stored), ("reads", touched.loaded)):
+        for name, flags in about.items():
+            if flags is None or flags.all() or name not in needs.nodes:
+                continue
+            if verb == "writes":  # who else knows of the memory might write there
+                wanted = needs.all_of(name) if 0 < whole[name] == named[name] and name not in params else None
+            else:  # what a kernel has written it may still know, and what a call reads no kernel need
+                wanted = needs.of(name) if name not in written and made[name] == named[name] == (name not in params) else None
+            if wanted is None or len(wanted) != len(flags) or not (missing := wanted.numpy() & ~flags).any():
+                continue
+            last = next(kernel for kernel, tensors, _ in reversed(kernels) if name in tensors)
+            why = ", which the result depends on" if verb == "reads" else ""
+            return f"kernel {last} never {verb} `{name}[{missing.argmax()}]`{why}", last
+    return None
+
+
+__all__ = ["Touched", "left_out"]
