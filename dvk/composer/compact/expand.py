@@ -29,7 +29,7 @@ from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.compact.reach import amiss
 from dvk.composer.compact.scopes import undeclared
 from dvk.composer.compact.symbolic import Names, symbolic
-from dvk.composer.compact.touched import Touched, left_out
+from dvk.composer.compact.touched import TENSOR, Touched, left_out
 from dvk.composer.compact.unreadable import Unreadable, about
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
@@ -42,7 +42,6 @@ TYPES = {short: long for long, short in DTYPES.items()}
 _UNWRITABLE = re.compile(r"[\0\ud800-\udfff]")
 _TRITON = re.compile(r"(\w+)\[(.+)\]:")
 _CPP = re.compile(r"(\w+)( wide)?:")
-_TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
 _EMPTY = re.compile(r"empty\((.*)\)")
 _LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float16) (\w+)\b")
 
@@ -104,7 +103,7 @@ class _Expansion:
     def of(self, text: str) -> Expanded:
         steps = self._steps(text)
         given = [n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")]
-        used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else _TENSOR.findall(step))}
+        used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else TENSOR.findall(step))}
         params = [n for n in given if n in used]
         params = [n for n in params if self.nodes[n].op == "input"] + [n for n in params if self.nodes[n].op != "input"]
         lines = self._run(steps, params)
@@ -176,7 +175,7 @@ class _Expansion:
             raise Unreadable(why)
         kernel = _Kernel(name, found[2] or "", body)
         local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
-        kernel.tensors = [w for w in dict.fromkeys(_TENSOR.findall(text)) if w not in local]
+        kernel.tensors = [w for w in dict.fromkeys(TENSOR.findall(text)) if w not in local]
         stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
         kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
         kernel.lines = [self._called(line, text) for line in body]
@@ -230,7 +229,7 @@ class _Expansion:
             if not equals or re.match(r"return\b", step):
                 lines.append([step])
                 continue
-            for tensor in _TENSOR.findall(name):
+            for tensor in TENSOR.findall(name):
                 known.add(tensor)
                 self.extents.pop(tensor, None)
             made = self._value(name, value, params, name in calls)
@@ -250,7 +249,7 @@ class _Expansion:
         if empty is not None:
             return self._empty(name, empty[1], params)
         # What the listing does not name is of the type of what it is made of.
-        self.types.setdefault(name, next((self.types[t] for t in _TENSOR.findall(value) if t in self.types), ""))
+        self.types.setdefault(name, next((self.types[t] for t in TENSOR.findall(value) if t in self.types), ""))
         node = self.nodes.get(name)
         if not read or node is None or node.shape is None or value.endswith(".contiguous()") or re.match(r"(?:nhwc|strided)\(", value):
             return value
@@ -356,7 +355,7 @@ def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
     """The lines, with values dropped after their last use so that the allocator can hand their memory on."""
     last: dict[str, int] = {}
     for number, step in enumerate(lines):
-        for name in _TENSOR.findall("\n".join(step)):
+        for name in TENSOR.findall("\n".join(step)):
             last[name] = number
     found = []
     for number, step in enumerate(lines):

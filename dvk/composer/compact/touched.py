@@ -32,7 +32,7 @@ MOST_ELEMENTS = 1 << 22
 """Of a tensor that is watched."""
 
 
-_TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
+TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
 _RETURNED = re.compile(r"return ([\w\s,()\[\]]*)")
 _PRODUCT = re.compile(r"[vw]\d+ = (?:F\.linear|torch\.(?:matmul|mm|bmm))\(([\w\s,]*)\)")
 
@@ -162,28 +162,31 @@ def left_out(touched: Touched, graph: Graph, kernels: Sequence[tuple[str, Collec
         calls: the text's other lines.
         params: tensors that are there before.
     """
+    open_ = [(verb, name, flags) for verb, about in (("writes", touched.stored), ("reads", touched.loaded)) for name, flags in about.items()
+             if flags is not None and not flags.all()]
+    if not open_:
+        return None
     whole: Counter[str] = Counter()
     for line in calls:
         if (found := _RETURNED.fullmatch(line) or _PRODUCT.fullmatch(line)) is not None:
-            whole.update(set(_TENSOR.findall(found[1])))
+            whole.update(set(TENSOR.findall(found[1])))
     made = Counter(step.partition(" = ")[0] for step in calls)
-    named = Counter(name for step in calls for name in set(_TENSOR.findall(step)))
+    named = Counter(name for step in calls for name in set(TENSOR.findall(step)))
     written = {name for _, _, names in kernels for name in names}
     needs = Needs(graph)
-    for verb, about in (("writes", touched.stored), ("reads", touched.loaded)):
-        for name, flags in about.items():
-            if flags is None or flags.all() or name not in needs.nodes:
-                continue
-            if verb == "writes":  # who else knows of the memory might write there
-                wanted = needs.all_of(name) if 0 < whole[name] == named[name] and name not in params else None
-            else:  # what a kernel has written it may still know, and what a call reads no kernel need
-                wanted = needs.of(name) if name not in written and made[name] == named[name] == (name not in params) else None
-            if wanted is None or len(wanted) != len(flags) or not (missing := wanted.numpy() & ~flags).any():
-                continue
-            last = next(kernel for kernel, tensors, _ in reversed(kernels) if name in tensors)
-            why = ", which the result depends on" if verb == "reads" else ""
-            return f"kernel {last} never {verb} `{name}[{missing.argmax()}]`{why}", last
+    for verb, name, flags in open_:
+        if name not in needs.nodes:
+            continue
+        if verb == "writes":  # who else knows of the memory might write there
+            wanted = needs.all_of(name) if 0 < whole[name] == named[name] and name not in params else None
+        else:  # what a kernel has written it may still know, and what a call reads no kernel need
+            wanted = needs.of(name) if name not in written and made[name] == named[name] == (name not in params) else None
+        if wanted is None or len(wanted) != len(flags) or not (missing := wanted.numpy() & ~flags).any():
+            continue
+        last = next(kernel for kernel, tensors, _ in reversed(kernels) if name in tensors)
+        why = ", which the result depends on" if verb == "reads" else ""
+        return f"kernel {last} never {verb} `{name}[{missing.argmax()}]`{why}", last
     return None
 
 
-__all__ = ["Touched", "left_out"]
+__all__ = ["TENSOR", "Touched", "left_out"]

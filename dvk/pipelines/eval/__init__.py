@@ -35,7 +35,6 @@ from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
 from dvk.records import Device, Episode, Verdict
 from dvk.runs import RunFolder
-from dvk.search import STRATEGIES
 
 __all__ = ["Request", "evaluate"]
 
@@ -110,7 +109,7 @@ def check(request: Request) -> None:
         raise UsageError(f"{request.strategy} asks a language model", f"name it, as in --policy {request.strategy}:nano")
     if not recorded.is_record(request.policy) and request.model and not known(request.model):
         raise UsageError(f"unknown policy: `{request.policy}`",
-                         f"choose {', '.join(sorted(STRATEGIES))} (as auto:nano where one asks a model), a model "
+                         f"choose {', '.join(sorted(search.STRATEGIES))} (as auto:nano where one asks a model), a model "
                          f"({', '.join(sorted(BACKBONES))}, file.py:Name), episodes:FILE or kernelbench:RUN")
     if alone and request.iterations > 1:
         raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
