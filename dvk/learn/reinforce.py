@@ -1,4 +1,4 @@
-"""One update from played rows: score them, leave out what the sampler and the learner disagree on, make a step.
+"""One update from played rows: score them, leave out what the sampler and the learner disagree on, make a step or several.
 
 The learner scores the rows before it changes: those probabilities are what the clipped loss compares with, and their
 distance from the sampler's is the mismatch. Both come from the same weights, so what differs is arithmetic (and, where
@@ -127,7 +127,7 @@ def objective(settings: Objective) -> Loss:
 def update(
     learner: Learner, rows: Sequence[Row], config: Config, *, seed: int = 0, temperature: float = 1.0, team: Team = ALONE
 ) -> dict[str, float]:
-    """Match, and make one optimizer step over all rows that are left.
+    """Match, and make `objective.passes` optimizer steps, each over all rows that are left.
 
     Args:
         learner: changed in place.
@@ -138,7 +138,7 @@ def update(
         team: who make the step together; all have the same rows.
 
     Returns:
-        What the learner reports, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
+        What the learner reports of the last step, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
 
     Raises:
         DvkError: loss or gradient is not finite.
@@ -148,7 +148,9 @@ def update(
     if not matched.rows:
         return figures
     packs = [packs for _, packs in micro_batches(matched.rows, config, seed, team)]
-    return {**learner.step(packs, objective(config.objective), temperature), **figures}
+    for _ in range(config.objective.passes):
+        learned = learner.step(packs, objective(config.objective), temperature)
+    return {**learned, **figures}
 
 
 __all__ = ["Matched", "logprobs", "match", "micro_batches", "objective", "update"]

@@ -71,6 +71,20 @@ def test_a_step_raises_what_was_good_and_lowers_what_was_bad() -> None:
     assert of.step_number == 1
 
 
+def test_more_passes_over_the_same_answers_go_further_until_the_clip_holds_them() -> None:
+    gains = []
+    for passes in (1, 4):
+        of = learner()
+        rows = sampled(of, 10)
+        config = CONFIG.model_copy(update={"objective": CONFIG.objective.model_copy(update={"passes": passes})})
+        before = logprobs(of, rows, CONFIG)
+        update(of, rows, config)
+        after = logprobs(of, rows, CONFIG)
+        gains.append(fmean(row.advantage * (fmean(b) - fmean(a)) for row, a, b in zip(rows, before, after, strict=True)))
+        assert of.step_number == passes
+    assert gains[1] > 2 * gains[0] > 0
+
+
 def test_nothing_left_changes_nothing() -> None:
     of = learner()
     rows = [replace(row, logprobs=[p - 1 for p in row.logprobs]) for row in sampled(of, 3)]

@@ -95,7 +95,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 metrics.write([row])
                 live.step(row)
             while state.step < request.steps:
-                step, clock = state.step, Clock()
+                step, clock, written = state.step, Clock(), writer.usage.seconds
                 subjects = draw.step(step)
                 clock.lap("draw")
                 mine = team.share(subjects)
@@ -124,7 +124,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 state.write(draw.memory())
                 clock.lap("save")
                 row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
-                       **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps}
+                       **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps,
+                       "write_s": round(writer.usage.seconds - written, 2)}
                 state.keep(row, config.train.keep_every)
                 metrics.write([row])
                 live.step(row)
