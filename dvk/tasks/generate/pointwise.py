@@ -232,7 +232,7 @@ def power(program: Program, x: Value) -> Value:
     x = bounded(program, x, "positive")
     exponent = program.dice.pick((1.5, 0.75, 0.25, 1.25, 2.5))
     text = program.dice.pick((f"{{0}} ** {exponent}", f"torch.pow({{0}}, {exponent})", f"{{0}}.pow({exponent})"))
-    return program.emit("power", ("mul",), text, [x], mapped(lambda v: v**exponent, x.sample), floor=0.0)
+    return program.emit("power", ("mul",), text, [x], mapped(lambda v: math.pow(v, exponent), x.sample), floor=0.0)
 
 
 def shrunk(program: Program, x: Value) -> Value:
