@@ -23,7 +23,7 @@ ROW = textwrap.indent(textwrap.dedent("""\
 
 @pytest.mark.parametrize("head, size, each", [
     ("cdiv(s0, 8), 1", 14957, 8 * 16384 // 32), ("cdiv(s0, 8), 16", 14957, None), ("cdiv(s0, 8), 1", 1000, None),
-    ("cdiv(s0, 8), 4", 4096, None), ("cdiv(s0, 8), 4", 4097, 512), ("cdiv(s0, 8), warps", 14957, None), ("(", 14957, None),
+    ("cdiv(s0, 8), 4", 8192, None), ("cdiv(s0, 8), 4", 8193, 1024), ("cdiv(s0, 8), warps", 14957, None), ("(", 14957, None),
 ])  # fmt: skip
 def test_elements_of_a_block_are_counted_for_each_thread(head: str, size: int, each: int | None) -> None:
     why = too_wide("k0", head, ROW, {"s0": 64, "s1": size})

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from dvk.composer.sizes import power
 
-MOST = 256
-"""Elements a thread: what the widest of composed texts have; nearly all stay within 32."""
+MOST = 512
+"""Elements a thread: what the widest of composed texts have, sums of pieces of short rows; nearly all stay within 32."""
 WARP = 32
 MANY = 10**9
 """Beyond it nobody needs the number."""
