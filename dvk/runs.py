@@ -1,11 +1,11 @@
 """One run on disk: a folder that explains itself, survives `kill -9` and can be gone on with.
 
-    run.json       command line, config, versions, commit, machine, status running | done | failed
+    run.json       command line, config, versions, commit, machine, status running | done | failed | interrupted
     *.jsonl        one record a line, on disk before `append` returns
     everything else is written aside and then renamed: what exists is complete
 
 A used folder is refused without `resume`; two processes never write into one folder. The folder
-knows nothing of what the records mean, and never deletes one.
+knows nothing of what the records mean, and never deletes one. Of a run that was refused before its first nothing stays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic_core import to_json
 import dvk
 from dvk import machine, resources
 from dvk.config import Config
-from dvk.errors import RunFolderError
+from dvk.errors import DvkError, RunFolderError
 
 MANIFEST = "run.json"
 LOCK = ".lock"
@@ -41,6 +41,7 @@ class RunFolder:
 
     def __init__(self, path: Path, manifest: dict[str, Any], lock: int, *, writes: bool = True):
         self.path = path
+        self._new = not manifest
         self._manifest = manifest
         self._lock = lock
         self.writes = writes
@@ -191,8 +192,8 @@ class RunFolder:
         os.replace(aside, path)
         return path
 
-    def finish(self, status: Literal["done", "failed"]) -> None:
-        """Record how the run ended and let go of the folder; a failed run can be resumed, a done one is left alone."""
+    def finish(self, status: Literal["done", "failed", "interrupted"]) -> None:
+        """Record how the run ended and let go of the folder; a done run is left alone, any other can be resumed."""
         self._manifest |= {"status": status, "ended": _now()}
         self._save()
         self.close()
@@ -207,9 +208,12 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Let go; a run that an exception leaves while it is running has failed."""
+        """Let go; a run that an exception leaves while it is running was interrupted or has failed, or never began."""
         if kind is not None and self._lock >= 0 and not self.finished:
-            self.finish("failed")
+            if issubclass(kind, DvkError) and self._empty_handed:
+                self._withdraw()
+            else:
+                self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
         self.close()
 
     # ------------------------------------------------------------ details
@@ -233,6 +237,17 @@ class RunFolder:
             "gpus": list(machine.gpu_names()),
         }
         self._save()
+
+    @property
+    def _empty_handed(self) -> bool:
+        """It was started by this process, which has left nothing in it but what says so."""
+        return self._new and {entry.name for entry in self.path.iterdir()} == {MANIFEST, LOCK}
+
+    def _withdraw(self) -> None:
+        """Leave no folder, for the same --out will be given again when what was wrong is mended."""
+        (self.path / MANIFEST).unlink()
+        (self.path / LOCK).unlink()
+        self.path.rmdir()
 
     def _save(self) -> None:
         self.write_text(MANIFEST, json.dumps(self._manifest, indent=2, ensure_ascii=False) + "\n")

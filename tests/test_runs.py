@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dvk.config import Config, load
-from dvk.errors import RunFolderError
+from dvk.errors import RunFolderError, UsageError
 from dvk.records import TensorSpec
 from dvk.runs import RunFolder
 
@@ -94,6 +94,30 @@ def test_a_failed_run_can_be_resumed(tmp_path: Path) -> None:
     assert manifest(run)["status"] == "failed"
     run = start(tmp_path / "run", resume=True)
     assert not run.finished and manifest(run)["status"] == "running"
+
+
+def test_an_interrupted_run_says_so_and_can_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), start(tmp_path / "run") as run:
+        raise KeyboardInterrupt
+    assert manifest(run)["status"] == "interrupted" and manifest(run)["ended"]
+    run = start(tmp_path / "run", resume=True)
+    assert not run.finished and manifest(run)["status"] == "running"
+
+
+def test_a_run_that_is_refused_before_it_recorded_anything_leaves_nothing(tmp_path: Path) -> None:
+    refusal = UsageError("no such model", "name another")
+    for resume in (False, True):
+        with pytest.raises(UsageError), start(tmp_path / "run", resume=resume):
+            raise refusal
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError), start(tmp_path / "run") as run:
+        run.append("turns.jsonl", {"n": 1})
+        raise refusal
+    assert manifest(run)["status"] == "failed"
+    start(tmp_path / "before").close()
+    with pytest.raises(UsageError), start(tmp_path / "before", resume=True) as run:
+        raise refusal
+    assert manifest(run)["status"] == "failed", "another process began it"
 
 
 def test_resume_without_a_path_takes_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

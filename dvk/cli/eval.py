@@ -106,8 +106,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
     for dimension, tables in summary["groups"].items():
         if len(tables) > 1:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
-    ends = ", ".join(f"fast_{t} [{100 * lo:.1f}, {100 * hi:.1f}]" for t, (lo, hi) in summary["fast_p_interval"].items())
-    found += ["", f"95 % intervals over tasks: {ends}", *_told(summary)]
+    ends = ", ".join(f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]" for t, e in summary["fast_p_interval"].items() if e)
+    found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
     if summary.get("num_claims"):  # absent in finished runs of an older dvk
         found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]

@@ -18,7 +18,8 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
 Data = Annotated[list[Path] | None, typer.Option("--data", help="Examples to learn from instead of the composer's: JSONL or parquet.")]
 Backends = Annotated[list[str] | None, typer.Option("--backend", help="What the composer writes: triton, cpp (default: both).")]
-Tasks = Annotated[int | None, typer.Option(min=1, help="Generated tasks to write texts for.")]
+Tasks = Annotated[int | None, typer.Option(
+    min=1, help="Generated tasks to write texts for. No more than so many others are played, or --set collect.played=NUMBER.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes (default: the cores).")]
 Start = Annotated[str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")]
 Epochs = Annotated[float | None, typer.Option(min=0.0, help="Times through the examples.")]

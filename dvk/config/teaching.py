@@ -6,6 +6,9 @@ from pydantic import Field
 
 from dvk.config.section import Section
 
+MOST_PLAYED = 300
+"""Tasks that `dvk sft collect` plays where it is not told how many."""
+
 
 class Collect(Section):
     """`dvk sft collect`."""
@@ -22,8 +25,14 @@ class Collect(Section):
     interpret: bool = Field(False, description="Without a GPU execute Triton texts in its interpreter, 10 to 70 s each.")
     offset: float = Field(0.5, ge=0, le=1, description="Share of tasks listed from other indices than 0, or high ones stay unseen.")
     executed: int = Field(2000, ge=0, description="Texts executed, over all families; one with a wrong text is left out. 0 admits all.")
-    played: int = Field(300, ge=0, description="Tasks whose attempts are executed and timed; 300 with 8 attempts each make 2,400 verdicts.")
+    played: int | None = Field(None, ge=0, description="Tasks whose attempts are executed and timed; null plays as many as texts are "
+                               f"written for, {MOST_PLAYED} at most: with 8 attempts each they make 2,400 verdicts.")
     attempts: int = Field(7, ge=1, description="Texts executed a task, two with a mistake besides.")
+
+    @property
+    def num_played(self) -> int:
+        """Tasks that are played."""
+        return min(self.tasks, MOST_PLAYED) if self.played is None else self.played
 
 
 class Fit(Section):

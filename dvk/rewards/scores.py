@@ -68,10 +68,10 @@ def log_speedup(outcome: Outcome) -> float:
     return math.log(max(1.0, outcome.speedup)) if outcome.correct and outcome.speedup else 0.0
 
 
-def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean; (nan, nan) without values."""
-    if not values:
-        return math.nan, math.nan
+def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
+    """95 % percentile bootstrap interval of the mean; None for fewer than two values, which say nothing of others."""
+    if len(values) < 2:
+        return None
     if min(values) == max(values):
         return values[0], values[0]
     drawn = np.random.default_rng(seed).integers(len(values), size=(NUM_DRAWS, len(values)))
@@ -85,20 +85,21 @@ def summary(outcomes: Sequence[Outcome], thresholds: Sequence[str] = THRESHOLDS)
     Returns:
         num_tasks, num_tries; fast_p, fast_p_lo (threshold → share) and fast_p_interval (threshold → [lo, hi]);
         geomean (of speedups, correct and timed ones only, null without any), geomean_kept (with the original
-        kept where nothing is faster) and its interval.
+        kept where nothing is faster) and its interval. Intervals are null for one task alone.
     """
     shares = {t: by_task(outcomes, lambda o, t=t: float(is_fast(o, float(t)))) for t in thresholds}  # type: ignore[misc]
     lower = {t: by_task(outcomes, lambda o, t=t: float(is_fast(o, float(t), lower=True))) for t in thresholds}  # type: ignore[misc]
     timed = [math.log(o.speedup) for o in outcomes if o.correct and o.speedup]
     kept = by_task(outcomes, log_speedup)
+    ends = interval(kept)
     return {
         "num_tasks": len(kept), "num_tries": len(outcomes),
         "fast_p": {t: mean(v) for t, v in shares.items()},
         "fast_p_lo": {t: mean(v) for t, v in lower.items()},
-        "fast_p_interval": {t: list(interval(v)) for t, v in shares.items()},
+        "fast_p_interval": {t: found and list(found) for t, found in ((t, interval(v)) for t, v in shares.items())},
         "geomean": math.exp(sum(timed) / len(timed)) if timed else None,
         "geomean_kept": math.exp(mean(kept)) if kept else None,
-        "geomean_kept_interval": [math.exp(end) for end in interval(kept)] if kept else None,
+        "geomean_kept_interval": ends and [math.exp(end) for end in ends],
     }
 
 
@@ -116,14 +117,14 @@ def difference(first: Sequence[Outcome], second: Sequence[Outcome], score: Calla
     """Mean of `score` in `second` minus in `first`, paired by task.
 
     Returns:
-        value, its 95 % bootstrap interval `lo` and `hi`, and num_tasks, the tasks that both tried; null ends without any.
+        value, its 95 % bootstrap interval `lo` and `hi`, and num_tasks, the tasks that both tried; null ends for fewer than two.
     """
     one, two = (_task_means(o, score) for o in (first, second))
     shared = [task for task in one if task in two]
     gaps = [two[task] - one[task] for task in shared]
     if not gaps:
         return {"value": None, "lo": None, "hi": None, "num_tasks": 0}
-    lo, hi = interval(gaps, seed)
+    lo, hi = interval(gaps, seed) or (None, None)
     return {"value": mean(gaps), "lo": lo, "hi": hi, "num_tasks": len(shared)}
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x64766B73  # "dvks"
 BUSY_S = 30.0
 """Longest wait for another writer; importing 100,000 skills is one transaction a thousand, well below this."""
+RESTORE = "restore it from a backup, or move it away to start afresh"
+"""What to do about a file that SQLite cannot read."""
 COLUMNS = {"name": 8.0, "description": 4.0, "tags": 6.0, "scope": 1.0, "body": 1.0, "identifiers": 2.0}
 """Indexed columns and their bm25() weights: a name or a tag was chosen to be found by, a body mentions much."""
 
@@ -177,7 +179,7 @@ def reported(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise  # our bug, not the file's
     except sqlite3.DatabaseError as error:
-        said = str(error)
+        said = str(error).partition(" with text")[0]  # Python quotes whole what cannot be decoded: a skill's page
         if "locked" in said or "busy" in said:
             hint = "another process has been writing to it for long: wait for it or stop it"
         elif "readonly" in said or "unable to open" in said:
@@ -187,7 +189,7 @@ def reported(path: Path) -> Iterator[None]:
         elif "no such module" in said:
             hint = "this Python's sqlite3 lacks FTS5: use a Python built with it"
         else:
-            hint = "restore it from a backup, or move it away to start afresh"
+            hint = RESTORE
         raise LibraryError(f"skill library `{path}`: {said}", hint) from error
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dvk.errors import LibraryError
+from dvk.skills import schema
 from dvk.skills.events import replay
 
 if TYPE_CHECKING:
@@ -31,15 +32,16 @@ def faults(library: Library, recipes: Collection[str]) -> list[str]:
 
 
 def file_damage(connection: sqlite3.Connection) -> list[str]:
-    """What SQLite's own checks of the file and of the search index say; empty when all is well."""
-    said = [row[0] for row in connection.execute("PRAGMA quick_check")]
-    found = [] if said == ["ok"] else [f"file: {line}" for line in said]
+    """What is wrong first by SQLite's own checks of the file and of the search index, and what to do; empty when all is well."""
+    said = [line for row in connection.execute("PRAGMA quick_check") for line in row[0].splitlines() if not line.startswith("***")]
+    if said != ["ok"]:
+        return [f"file: {said[0]}; {schema.RESTORE}"]
     try:
         connection.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('integrity-check', 1)")
     except sqlite3.DatabaseError as error:
         if "readonly" not in str(error):
-            found.append(f"search index: {error}; export the skills and import them into a new library")
-    return found
+            return [f"search index: {error}; export the skills and import them into a new library"]
+    return []
 
 
 def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:

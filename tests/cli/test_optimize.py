@@ -182,6 +182,7 @@ def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
     (("missing.py",), "missing.py"),
     (("chain.py", "--strategy", "nonsense"), "composer"),
     (("chain.py", "--backend", "cuda"), "hint"),
+    (("chain.py", "--backend", "triton", "--device", "cpu"), "not timed"),
     (("chain.py", "--device", "gpu"), "cpu or cuda"),
     (("chain.py", "--baseline", "nonsense"), "compile"),
     (("chain.py", "--set", "nonsense=1"), "setting"),

@@ -187,6 +187,15 @@ def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said
         evaluate(Request(Path("nowhere"), **given), Config())
 
 
+@pytest.mark.parametrize("policy", ["nano:/nope", "kernelbench:/nope"])
+def test_a_policy_that_is_not_there_leaves_no_run(tmp_path: Path, policy: str) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "a.py").write_text("")
+    with pytest.raises(UsageError, match="/nope"):
+        evaluate(Request(tmp_path / "tasks", policy, device="cpu", out=tmp_path / "run"), Config())
+    assert not (tmp_path / "run").exists()
+
+
 # ---------------------------------------------------------------- what it costs, what it says
 
 def test_costs_add_up_over_processes(tmp_path: Path) -> None:

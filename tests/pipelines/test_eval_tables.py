@@ -111,6 +111,15 @@ def test_the_page(found: dict[str, Any]) -> None:
     assert "By level" in text and "Tokens written" in text
 
 
+def test_one_task_has_no_interval() -> None:
+    made = rows(EPISODES[0], again=AGAIN)
+    found = whole(summarise(made, baselines=["compile"]))
+    text = "\n".join(lines(found))
+    assert "intervals over tasks: one task has none" in text and "[" not in text
+    assert "interval over tasks" not in render(made, found, {"argv": "dvk eval tasks", "machine": "here"})
+    json.dumps(found, allow_nan=False)
+
+
 def test_the_curve_of_fast_p() -> None:
     points = dict(profile([Outcome("a", True, 1.3), Outcome("b", True, 0.7), Outcome("c", False)]))
     assert points[0.5] == pytest.approx(2 / 3) and points[1.25] == pytest.approx(1 / 3) and points[1.3] == 0.0

@@ -157,6 +157,27 @@ def test_a_set_for_which_nothing_holds_keeps_the_original(run: Callable[..., dic
     assert [s for _, s, t in made.asked if t == "claim"][-1] == Path(summary["best"]).read_text()
 
 
+def test_sets_that_fall_in_turns_are_given_up_after_as_many_drop_ins_as_a_set_has_candidates(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    said: list[str] = []
+    monkeypatch.setattr(session.Live, "stage", lambda self, text: said.append(text))
+
+    def clock(rows: int, candidate: Candidate, tier: str) -> float:
+        if tier == "search":
+            return 2.0
+        if candidate.source not in texts:
+            texts.append(candidate.source)
+        return 1.0 if (len(texts) % 2 == 0) == (rows == 8) else 2.0
+
+    made = Made(clock)
+    summary = run(made, OTHER)
+    assert claims(made) == [(32, 2), (8, 2)] * session.NUM_CONFIRMED + [(8, 1)]
+    assert [row["status"] for row in summary["shapes"]] == ["no_speedup", "no_speedup"]
+    assert "confirming drop-in 1 of at most 4 with set 2 of 2, x float32[8, 64], in fresh processes" in said
+
+
 @pytest.mark.slow
 def test_the_headline_is_the_first_set_that_is_faster(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     summary = run(Made(lambda rows, candidate, tier: 0.9 if rows == 32 else 2.5), OTHER)
@@ -218,7 +239,7 @@ def test_a_killed_run_goes_on_wherever_it_was(run: Callable[..., dict[str, Any]]
         run(Made(clock, 0), resume=True)
 
 
-def test_ctrl_c_while_confirming_keeps_what_one_search_found(run: Callable[..., dict[str, Any]]) -> None:
+def test_ctrl_c_while_confirming_keeps_what_one_search_found(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     def stopped(rows: int, candidate: Candidate, tier: str) -> float:
         if tier == "claim" and rows == 8:
             raise KeyboardInterrupt
@@ -229,6 +250,7 @@ def test_ctrl_c_while_confirming_keeps_what_one_search_found(run: Callable[..., 
     assert summary["status"] == "faster" and "stopped before" in summary["reason"]
     assert (32, Path(summary["best"]).read_text(), "search") in made.asked, "no text that was never judged"
     assert [row["status"] for row in summary["shapes"]] == ["faster", "no_speedup"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
     again = run(Made(clock), OTHER, resume=True)
     assert [row["status"] for row in again["shapes"]] == ["faster", "faster"]
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,11 +24,13 @@ from dvk.harness.room import PER_GPU
 from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
+from dvk.pipelines.sft import stages
 from dvk.pipelines.sft.collect import varied
 from dvk.pipelines.sft.episodes import at_a_time
-from dvk.pipelines.sft.stages import Request, sft
+from dvk.pipelines.sft.stages import BACKENDS, Request, sft
 from dvk.tasks.generate import generate
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0},
                                 "judge": {"search_s": 0.05, "num_seeds": 1}})  # fmt: skip
 
@@ -125,6 +132,40 @@ def test_a_choice_of_nothing_is_kept_and_read_back(collected: tuple[Path, dict[s
     answer = Completion(text=none[0].answer(), finish="stop")
     assert dialects.get("compact").read_selection(answer, none[0].skills, CONFIG.agents) == []
     assert dialects.get("compact").write_selection(none[0].skills, {}, "") == none[0].answer()
+
+
+@pytest.mark.parametrize("asked, played", [({"tasks": 20}, 20), ({}, 300), ({"tasks": 20, "played": 40}, 40), ({"played": 0}, 0)])
+def test_no_more_tasks_are_played_than_are_asked_for(asked: dict[str, int], played: int) -> None:
+    assert Config.model_validate({"collect": asked}).collect.num_played == played
+
+
+def test_what_is_played_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(stages, "renderings", lambda *_: {})
+    monkeypatch.setattr(stages, "gate", lambda *_: {})
+    monkeypatch.setattr(stages, "episodes", lambda run, config, num_tasks, *_: asked.append(num_tasks) or {})
+    monkeypatch.setattr(stages, "default_device", lambda: "cpu")
+    config = Config.model_validate({"collect": {"tasks": 20}})
+    for number, backend in enumerate(BACKENDS):
+        sft(Request(("collect",), backends=(backend,), out=tmp_path / str(number)), config)
+    assert asked == [20], "Triton's texts cannot be timed here"
+    said = capfd.readouterr().err.splitlines()
+    assert said == ["writing texts for 20 tasks, then playing 0 others", "writing texts for 20 tasks, then playing 20 others"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dvk", "sft", "collect", "--out", "run", "--tasks", "500", "--backend", "cpp", "--workers", "1",
+               "--set", "collect.mutants=0", "--set", "collect.drawn=1"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, start_new_session=True)
+    written = tmp_path / "run" / "collect" / "renderings"
+    while process.poll() is None and not list(written.glob("*.jsonl")):
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait() != 0
+    assert len(list(written.glob("*.jsonl"))) <= 2, "of five; another may have ended before the signal came"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
 
 
 def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:

@@ -253,6 +253,10 @@ def test_an_export_is_the_checkpoint_rounded_with_a_card(fitted: tuple[Path, dic
     card = (tmp_path / "given" / "README.md").read_text()
     assert "| greedy | 3 | 1 × 1 | 50.0% [25%–75%] |" in card and f"step {figures['steps']}" in card and str(run) not in card
     assert given.card["provenance"]["measured"]["greedy"]["geomean_kept"] == 1.25
+    one_task = {**table, "num_tasks": 1, "fast_p_interval": dict.fromkeys(THRESHOLDS), "geomean_kept_interval": None}
+    (tmp_path / "one.json").write_text(json.dumps(one_task))
+    export(run, tmp_path / "once", [tmp_path / "one.json"])
+    assert "| one | 1 | 1 × 1 | 50.0% | 50.0% | 50.0% | 50.0% | 50.0% | 1.25 |" in (tmp_path / "once" / "README.md").read_text()
     with pytest.raises(UsageError, match="no evaluation"):
         export(run, tmp_path / "other", [run / "run.json"])
     with pytest.raises(UsageError, match="no checkpoint"):
@@ -268,6 +272,23 @@ def test_an_export_can_be_the_mean_of_two_checkpoints(fitted: tuple[Path, dict[s
     mean, last, before = (trainable(f"nano:{folder}", Config()) for folder in (told["folder"], figures["checkpoint"], first))
     for ours, a, b in zip(mean.parameters(), last.parameters(), before.parameters(), strict=True):
         assert torch.equal(ours, ((a + b) / 2).bfloat16().float())
-    assert "mean of that run's" in (tmp_path / "mean" / "README.md").read_text()
+    assert "mean of its own and another checkpoint's (seed 0, step 10)" in (tmp_path / "mean" / "README.md").read_text()
     with pytest.raises(UsageError, match="not of one model"):
         export(run, tmp_path / "other", mean_with=Path("data/nano"))
+
+
+def test_a_mean_of_two_runs_that_went_on_from_one_model_names_both(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    for name, seed in (("mine", 41), ("other", 21)):
+        checkpoint = tmp_path / name / "checkpoints" / "step_000010"
+        shutil.copytree(fitted[0] / "checkpoints" / "step_000010", checkpoint)
+        card = json.loads((checkpoint / "dvk.json").read_text())
+        card["provenance"] |= {"seed": 12, "step": 6000, "stages": {}}
+        (checkpoint / "dvk.json").write_text(json.dumps(card))
+        manifest = json.loads((fitted[0] / "run.json").read_text())
+        manifest["config"]["seed"] = seed
+        (tmp_path / name / "run.json").write_text(json.dumps(manifest))
+    told = export(tmp_path / "mine", tmp_path / "mean", mean_with=checkpoint)
+    said = (tmp_path / "mean" / "README.md").read_text()
+    assert "(seed 41, step 10)" in said and "went on from another run's weights (seed 12, step 6,000)" in said
+    assert "another checkpoint's (seed 21, step 10)" in said
+    assert json.loads((Path(told["folder"]) / "dvk.json").read_text())["provenance"]["mean_with"]["seed"] == 21

@@ -43,11 +43,18 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
     rng = random.Random(5)
     covered = 0
     for trial in range(60):
-        lo, hi = interval([float(rng.random() < 0.6) for _ in range(80)], seed=trial)
-        covered += lo <= 0.6 <= hi
+        ends = interval([float(rng.random() < 0.6) for _ in range(80)], seed=trial)
+        covered += ends is not None and ends[0] <= 0.6 <= ends[1]
     assert 53 <= covered <= 60
     assert interval([1.0, 1.0]) == (1.0, 1.0)
-    assert all(math.isnan(end) for end in interval([]))
+
+
+def test_one_task_says_nothing_of_others() -> None:
+    assert interval([]) is None and interval([1.0]) is None
+    found = summary([Outcome("a", True, 2.0), Outcome("a", False)])
+    assert set(found["fast_p_interval"].values()) == {None} and found["geomean_kept_interval"] is None
+    gap = difference([Outcome("a", True, 1.0)], [Outcome("a", True, 2.0)], log_speedup)
+    assert gap["value"] == pytest.approx(math.log(2)) and gap["lo"] is gap["hi"] is None
 
 
 def test_differences_are_paired() -> None:

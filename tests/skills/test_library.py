@@ -8,12 +8,15 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
+from dvk.skills.soundness import file_damage
 
 Make = Callable[..., Skill]
 
@@ -221,6 +224,23 @@ def test_a_damaged_file_is_an_error_not_a_traceback(library: Library, make: Make
     with pytest.raises(LibraryError) as caught, Library.open(library.path) as damaged:
         damaged.search("word")
     assert str(library.path) in caught.value.message
+
+
+def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(library: Library, make: Make) -> None:
+    """Its text is no advice: this one speaks of a full disk."""
+    library.add(make("a"))
+    library.close()
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("UPDATE skills SET body = CAST(x'66756c6c0aff' AS TEXT)")
+    with pytest.raises(LibraryError) as caught, Library.open(library.path) as damaged:
+        damaged.list()
+    assert "\n" not in caught.value.message and "'body'" in caught.value.message and caught.value.hint == schema.RESTORE
+
+
+def test_a_file_that_is_damaged_in_many_places_is_one_fault_with_one_way_out() -> None:
+    said = "*** in database main ***\nPage 68: btreeInitPage() returns error code 11\nPage 71: btreeInitPage() returns error code 11"
+    damaged: Any = SimpleNamespace(execute=lambda sql: [(said,), ("Page 72: never used",)])
+    assert file_damage(damaged) == [f"file: Page 68: btreeInitPage() returns error code 11; {schema.RESTORE}"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")

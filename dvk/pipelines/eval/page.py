@@ -40,12 +40,12 @@ def render(rows: Sequence[Row], summary: Summary, manifest: Mapping[str, Any]) -
 # ---------------------------------------------------------------- the sections, in the order of the page
 
 def _header(title: str, summary: Summary, manifest: Mapping[str, Any]) -> Markup:
-    lo, hi = summary["fast_p_interval"]["1"]
-    told = [f"fast_1 {show_share(summary['fast_p']['1'])}, 95 % interval over tasks {show_share(lo)} to {show_share(hi)}"]
+    shares, ends = summary["fast_p_interval"]["1"], summary["geomean_kept_interval"]
+    over_tasks = f", 95 % interval over tasks {show_share(shares[0])} to {show_share(shares[1])}" if shares else ""
+    told = [f"fast_1 {show_share(summary['fast_p']['1'])}{over_tasks}"]
     if summary["geomean_kept"]:
-        ends = summary["geomean_kept_interval"]
-        told.append(f"{show_ratio(summary['geomean_kept'])} in the geometric mean, the original kept where nothing is faster "
-                    f"[{show_ratio(ends[0])}, {show_ratio(ends[1])}]")
+        told.append(f"{show_ratio(summary['geomean_kept'])} in the geometric mean, the original kept where nothing is faster"
+                    + (f" [{show_ratio(ends[0])}, {show_ratio(ends[1])}]" if ends else ""))
     over = f"{summary['suite']} · {manifest.get('machine', '')}"
     return el("header", el("p", el("code", summary["policy"]), f" · {over}", class_="over"), el("h1", title),
               [el("p", text, class_="interval") for text in told])
@@ -72,8 +72,8 @@ def _score_row(name: str, found: Summary) -> Markup:
     return el("tr", el("th", name, scope="row"), cells, el("td", kept, class_="num"))
 
 
-def _ends(ends: Sequence[float]) -> str:
-    return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}"
+def _ends(ends: Sequence[float] | None) -> str:
+    return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}" if ends else ""
 
 
 def _curves(rows: Sequence[Row], summary: Summary) -> Markup | None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from dvk.backbone import Usage
+from dvk.errors import DvkError
 from dvk.pipelines.eval.request import SPENT
 from dvk.pipelines.eval.rows import Row
 from dvk.runs import RunFolder
@@ -26,7 +27,9 @@ class Meter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.note()
+        """Note the rest, unless an error that the user can fix came before anything was spent: of such a run nothing stays."""
+        if self._usage is not None or not isinstance(error, DvkError):
+            self.note()
 
     def of(self, usage: Usage) -> None:
         """Read a model's counters from now on."""

@@ -86,7 +86,8 @@ def roofline(found: Sequence[Found]) -> dict[str, Any]:
     reached = [fmean(values) for values in by_task.values()]
     if not reached:
         return {"num_tasks": 0, "mean": None, "interval": None, "median": None, "over_half": None, "arithmetic_bound": None}
-    return {"num_tasks": len(reached), "mean": fmean(reached), "interval": list(scores.interval(reached)), "median": median(reached),
+    ends = scores.interval(reached)
+    return {"num_tasks": len(reached), "mean": fmean(reached), "interval": ends and list(ends), "median": median(reached),
             "over_half": fmean(share > 0.5 for share in reached), "arithmetic_bound": fmean(bound.values())}
 
 

@@ -44,12 +44,13 @@ def render(found: Found, first: Sequence[Row], second: Sequence[Row], manifest: 
 
 
 def shown(name: str, gap: Found) -> str:
-    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; a dash where there is nothing to pair."""
-    if gap["value"] is None:
+    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; without ends for one task, a dash where there is nothing to pair."""
+    value, lo, hi = gap["value"], gap["lo"], gap["hi"]
+    if value is None:
         return "–"
     if name.startswith("fast_"):
-        return f"{100 * gap['value']:+.1f} pp [{100 * gap['lo']:+.1f}, {100 * gap['hi']:+.1f}]"
-    return f"{gap['value']:.3f}× [{gap['lo']:.3f}, {gap['hi']:.3f}] ({gap['num_tasks']} tasks)"
+        return f"{100 * value:+.1f} pp" + (f" [{100 * lo:+.1f}, {100 * hi:+.1f}]" if lo is not None else "")
+    return f"{value:.3f}×" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "") + f" ({many(gap['num_tasks'], 'task')})"
 
 
 def _differences(found: Found) -> Markup:

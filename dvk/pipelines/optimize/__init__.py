@@ -77,6 +77,9 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     if device == "cuda" and backends.default_device() != "cuda":
         raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
     backend = backends.pick(request.backend, device)
+    if backends.get(backend).untimed(device) is not None:
+        problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
+        raise UsageError(problem, f"leave out --backend {backend}; `dvk verify` checks such kernels")
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
     if request.backbone is None and request.strategy in search.ASK_A_MODEL:
         problem = f"`--strategy {request.strategy}` asks a language model"

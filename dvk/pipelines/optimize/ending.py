@@ -53,8 +53,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
                  skills={s.name: s for s in session.skills},
                  others={name: e for name, e, s in zip(labels, episodes, sessions) if s is not session})
     run.append("summary.jsonl", summary)
-    if not interrupted:
-        run.finish("done")
+    run.finish("interrupted" if interrupted else "done")
     return summary
 
 

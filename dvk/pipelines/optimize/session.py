@@ -231,8 +231,11 @@ class Session:
                 return claim
         return self.refuted if ranked else None
 
-    def claim(self, candidate: Candidate, live: Live) -> Turn:
+    def claim(self, candidate: Candidate, live: Live, what: str = "the best") -> Turn:
         """The candidate judged in fresh processes, or as it was before the run was killed.
+
+        Args:
+            what: the candidate, for people.
 
         Raises:
             KeyboardInterrupt: the user stopped it.
@@ -240,7 +243,7 @@ class Session:
         before = [t for t in self.turns if t.candidate and t.candidate.id == candidate.id and t.verdict and t.verdict.tier == "claim"]
         if before and self._covers(before[-1]):
             return before[-1]
-        live.stage("confirming the best in fresh processes")
+        live.stage(f"confirming {what} in fresh processes")
         verdict = self.court.judge(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
         self._record(candidate, verdict, live)

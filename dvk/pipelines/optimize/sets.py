@@ -17,7 +17,7 @@ from dvk.config import Config
 from dvk.errors import TaskError
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize.ending import label
-from dvk.pipelines.optimize.session import TURNS, Session
+from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, Session
 from dvk.records import Backend, Candidate, Task, Turn
 from dvk.runs import RunFolder
 from dvk.search import Strategy
@@ -93,8 +93,10 @@ def _live(session: Session, quiet: bool, whom: str) -> Live:
 
 
 def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
-    """The drop-in of each set's best that holds for every set it has a program for: what does not hold gives way to the set's next."""
+    """The drop-in of each set's best that holds for every set it has a program for: what does not hold gives way to the set's next,
+    and once as many drop-ins were judged as candidates are of one set, to the original."""
     choices = [_composed(session) for session in sessions]
+    judged, most = 0, NUM_CONFIRMED - 1 + sum(map(bool, choices))
     while any(choices):
         chosen = {number: one[0] for number, one in enumerate(choices) if one}
         parts = [part for _, part in chosen.values()]
@@ -106,8 +108,12 @@ def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
             for number in list(chosen)[1:]:
                 sessions[number].reason = f"one drop-in cannot hold it: {error}"
             continue
+        judged += 1
         try:
-            claims = {number: _claimed(sessions[number], joined, live) for number in chosen}
+            claims = {}
+            for place, number in enumerate(chosen, 1):
+                what = f"drop-in {judged} of at most {most} with set {place} of {len(chosen)}, {label(sessions[number].task)},"
+                claims[number] = _claimed(sessions[number], joined, live, what)
         except KeyboardInterrupt:
             return _unconfirmed(sessions)
         fallen = [number for number, turn in claims.items() if turn.verdict is None or not turn.verdict.faster]
@@ -115,7 +121,7 @@ def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
             winners = [claims.get(number) or session.refuted for number, session in enumerate(sessions)]
             return Found(winners, _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))))
         for number in fallen:
-            choices[number].pop(0)
+            choices[number] = choices[number][1:] if judged < NUM_CONFIRMED else []
     return Found([session.refuted for session in sessions], [[] for _ in sessions])
 
 
@@ -128,9 +134,9 @@ def _composed(session: Session) -> list[tuple[Candidate, Part]]:
     return composed
 
 
-def _claimed(session: Session, joined: Candidate, live: Live) -> Turn:
+def _claimed(session: Session, joined: Candidate, live: Live, what: str) -> Turn:
     with session.court:
-        return session.claim(joined, live)
+        return session.claim(joined, live, what)
 
 
 def _unconfirmed(sessions: Sequence[Session]) -> Found:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,15 +88,19 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     left = [b for b in blocks if (b.backend, b.number) not in known]
     with bar() as shown, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin) as processes:
         line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
-        for future in as_completed([processes.submit(render, block) for block in left]):
-            row = future.result()
-            run.append("collect/blocks.jsonl", row)
-            counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
-            shown.advance(line)
+        try:
+            for future in as_completed([processes.submit(render, block) for block in left]):
+                row = future.result()
+                run.append("collect/blocks.jsonl", row)
+                counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
+                shown.advance(line)
+        finally:
+            processes.shutdown(cancel_futures=True)  # Ctrl-C waits for no block that was not begun
     return dict(counts)
 
 
 def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a block that Ctrl-C broke off would be followed by the next
     end_with_parent()
     quiet()
 

@@ -67,7 +67,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
     docket: Docket[Any]
-    with bar() as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
+    with bar("tasks") as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known, workers)
         following = next(coming, None)

@@ -54,7 +54,7 @@ def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Pa
     if mean_with is not None:
         other, _, theirs = load(str(mean_with), Backbone(dtype="float32"), torch.device("cpu"))
         average(model, other)
-        made["mean_with"] = theirs.get("provenance", {}) or {"folder": mean_with.name}
+        made["mean_with"] = partner(mean_with, theirs)
     provenance = {**{k: before[k] for k in KEPT if k in before}, **made, "measured": tables}
     write_folder(target, model.to(torch.bfloat16), tokenizer, {**card, "provenance": provenance} if card else {})
     parameters = sum(p.numel() for p in model.parameters())
@@ -73,6 +73,15 @@ def average(model: Any, other: Any) -> None:
         problem = "the two checkpoints are not of one model: their weights differ in name or shape"
         raise UsageError(problem, "give what the run started from")
     model.load_state_dict({name: (tensor + theirs[name]) / 2 for name, tensor in mine.items()})
+
+
+def partner(checkpoint: Path, card: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the other checkpoint; of one that lies in its run by the run, for its card tells of what that went on from."""
+    place = checkpoint.resolve()
+    run = place.parent.parent
+    if place.match("checkpoints/step_*") and (run / MANIFEST).is_file():
+        return recipe(run, place)
+    return card.get("provenance", {}) or {"folder": checkpoint.name}
 
 
 def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
@@ -106,7 +115,7 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
              "weights in bfloat16, computed with in float32. It reads the listing of a captured operator graph and writes kernels in "
              "dvk's compact dialect; open it as `nano:FOLDER`.", ""]  # fmt: skip
     for role, words in (("went_on_from", "It went on from another run's weights"),
-                        ("mean_with", "Weights are the mean of that run's and of those before it")):
+                        ("mean_with", "Weights are the mean of its own and another checkpoint's")):
         if (other := made.get(role)) is not None:
             which = f" (seed {other['seed']}, step {other['step']:,})" if {"seed", "step"} <= other.keys() else ""
             lines += [f"{words}{which}.", ""]
@@ -118,11 +127,11 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
         lines += ["## Measured", "", "| evaluation | tasks | samples × turns | " + " | ".join(f"fast_{t}" for t in THRESHOLDS) +
                   " | geometric mean speedup |", "|---" * (len(THRESHOLDS) + 4) + "|"]  # fmt: skip
         for title, found in tables.items():
-            ends = {t: "–".join(f"{x:.0%}" for x in found["fast_p_interval"][t]) for t in THRESHOLDS}
-            shares = " | ".join(f"{found['fast_p'][t]:.1%} [{ends[t]}]" for t in THRESHOLDS)
-            lo, hi = found["geomean_kept_interval"]
+            ends = {t: f" [{e[0]:.0%}–{e[1]:.0%}]" if e else "" for t, e in found["fast_p_interval"].items()}
+            shares = " | ".join(f"{found['fast_p'][t]:.1%}{ends[t]}" for t in THRESHOLDS)
+            kept = found["geomean_kept_interval"]
             lines.append(f"| {title} | {found['num_tasks']} | {found['samples']} × {found['turns'] or 'all'} | {shares} | "
-                         f"{found['geomean_kept']:.2f} [{lo:.2f}, {hi:.2f}] |")
+                         f"{found['geomean_kept']:.2f}" + (f" [{kept[0]:.2f}, {kept[1]:.2f}] |" if kept else " |"))
         lines += ["", "Intervals are 95 % bootstrap intervals over tasks; speedups are over eager PyTorch.", ""]
     return "\n".join(lines)
 

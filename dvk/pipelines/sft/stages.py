@@ -6,6 +6,7 @@ Every stage looks first at what an earlier, perhaps killed, call has left, and g
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dvk.errors import UsageError
 from dvk.harness.backends import default_device
 from dvk.learn import diversity, formats
 from dvk.learn.sources import InMemory, OnDisk, Source
+from dvk.pipelines.report.units import many
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.filtering import sifted
@@ -84,10 +86,12 @@ def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
     """Examples brought along are converted; without any, the composer teaches."""
     if not request.data:
         workers = request.workers or machine.num_cores()
-        told = renderings(run, config, config.collect.tasks, request.backends, workers)
         backend: Backend = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
-        if config.collect.played and backend in request.backends:
-            told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, config.collect.played, backend, workers).items()}}
+        num_tasks, num_played = config.collect.tasks, config.collect.num_played if backend in request.backends else 0
+        print(f"writing texts for {many(num_tasks, 'task')}, then playing {many(num_played, 'other')}", file=sys.stderr, flush=True)
+        told = renderings(run, config, num_tasks, request.backends, workers)
+        if num_played:
+            told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, num_played, backend, workers).items()}}
         if config.collect.executed:
             told = {**told, **{f"gate_{k}": v for k, v in gate(run, config, workers).items()}}
         return told

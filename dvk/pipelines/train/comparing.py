@@ -76,14 +76,15 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def shown(name: str, found: Mapping[str, Any], *, signed: bool = False) -> str:
-    """`41.2 % [30.0, 52.5]`, `+3.1 pp [-1.2, +7.4]` (percentage points), `1.320× [1.210, 1.440]`; a dash where nothing was measured."""
+    """`41.2 % [30.0, 52.5]`, `+3.1 pp [-1.2, +7.4]` (percentage points), `1.320× [1.210, 1.440]`; without ends for one task, a dash where
+    nothing was measured."""
     value, lo, hi = found["value"], found["lo"], found["hi"]
     if value is None:
         return "–"
     if name == "speedup":
-        return f"{value:.3f}× [{lo:.3f}, {hi:.3f}]"
+        return f"{value:.3f}×" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "")
     sign, unit = ("+", "pp") if signed else ("", "%")
-    return f"{100 * value:{sign}.1f} {unit} [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]"
+    return f"{100 * value:{sign}.1f} {unit}" + (f" [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]" if lo is not None else "")
 
 
 def _heading(name: str) -> str:
@@ -99,8 +100,8 @@ def _scores(arm: Arm) -> dict[str, Any]:
     if not arm.outcomes:
         nothing = {"value": None, "lo": None, "hi": None}
         return {name: nothing for name in (*(f"fast_{t}" for t in THRESHOLDS), "speedup")}
-    ends = {f"fast_{t}": (found["fast_p"][t], *found["fast_p_interval"][t]) for t in THRESHOLDS}
-    ends["speedup"] = (found["geomean_kept"], *found["geomean_kept_interval"])
+    ends = {f"fast_{t}": (found["fast_p"][t], *(found["fast_p_interval"][t] or (None, None))) for t in THRESHOLDS}
+    ends["speedup"] = (found["geomean_kept"], *(found["geomean_kept_interval"] or (None, None)))
     return {name: {"value": value, "lo": lo, "hi": hi} for name, (value, lo, hi) in ends.items()}
 
 
