@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from dvk.config import Config
-from dvk.harness.court import Contract
+from dvk.harness.court import Contract, Court
 from dvk.harness.courts import AnyCourt, elsewhere, open_court
 from dvk.harness.once import Once
 from dvk.harness.pool import gpu_for
@@ -57,6 +57,8 @@ class Docket(Generic[K]):
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
         self._hands: dict[str, int] = {}
+        self._idle: list[Court] = []
+        """Courts of workers that wait."""
         self._open = True
         self._threads: list[threading.Thread] = []
 
@@ -112,17 +114,25 @@ class Docket(Generic[K]):
             found.append(result)
         return found
 
+    def make_room(self) -> None:
+        """Have workers that wait give back what their processes hold of a GPU; they start them anew when there is work."""
+        with self._changed:
+            for court in self._idle:
+                court.close()
+
     # ------------------------------------------------------------ workers
 
     def _work(self, number: int) -> None:
         court: AnyCourt | None = None
         try:
-            while (job := self._take(court.task.id if court is not None else None)) is not None:
+            while (job := self._take(court)) is not None:
                 name, task, candidate = job
                 if court is None:
                     gpu = gpu_for(task, number)
                     court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
                     court.sharers = self.workers
+                    if isinstance(court, Court):
+                        court.make_room = self.make_room
                 elif court.task.id != task.id:
                     court.turn_to(task)
                 self._results.put((name, self._verdict(court, task, candidate)))
@@ -147,8 +157,9 @@ class Docket(Generic[K]):
 
         return self._once.ask(asked, judge)[0]
 
-    def _take(self, held: str | None) -> tuple[K, Task, Candidate] | None:
+    def _take(self, court: AnyCourt | None) -> tuple[K, Task, Candidate] | None:
         """The next job, of the task at hand if there is one; waits for one; None when closed."""
+        held = court.task.id if court is not None else None
         with self._changed:
             while self._open:
                 if held is not None and self._waiting.get(held):
@@ -160,5 +171,8 @@ class Docket(Generic[K]):
                         self._hands[held] -= 1
                     self._hands[chosen] = self._hands.get(chosen, 0) + 1
                     return self._waiting[chosen].popleft()
+                waits = [court] if isinstance(court, Court) else []
+                self._idle += waits
                 self._changed.wait()
+                self._idle = [one for one in self._idle if one not in waits]
             return None

@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from dvk.harness import backends, ceilings, claims, counted, provisions, queues,
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
 from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, passed, trial, trusted_env
-from dvk.harness.verdicts import Measured, broken_by, claim_timing, crowded, median, merged, of_death, possible, search_timing, verdict_of
+from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, merged, of_death, possible, retry_s, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
 
@@ -48,6 +48,7 @@ class Court:
     Attributes:
         sharers, gpus: courts at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
             memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
+        make_room: called where a GPU's memory is taken: has courts that wait for work give back what they hold.
 
     Raises (all methods):
         MachineError: no sandbox can be started.
@@ -78,6 +79,7 @@ class Court:
         self._alone_ms: float | None = None
         self.broken: str | None = None
         """Why the reference cannot be judged against; every verdict then says so."""
+        self.make_room: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Court:
         return self
@@ -116,17 +118,17 @@ class Court:
         began = time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
-        for attempt in range(2):
+        for attempt in range(3):
             try:
                 verdict = self._judge(began, candidate, deadline)
-                if verdict is not None and not attempt and self._crowded_out(verdict.error):
+                if verdict is not None and self._crowded_out(verdict.error, attempt):
                     continue
                 return verdict and counted.counted(verdict, self.task, candidate.source, self.config.limits, self.profile)
             except RefereeDied as death:
                 self.close()
                 if passed(deadline):
                     return None
-                if not attempt and self._crowded_out(self.broken):
+                if self._crowded_out(self.broken, attempt):
                     continue
                 if self.broken is not None:
                     break
@@ -135,11 +137,13 @@ class Court:
                     return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
         return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
 
-    def _crowded_out(self, error: str | None) -> bool:
-        """Other courts had the GPU's memory: what this one holds is given back, to be asked for anew."""
-        if self.sharers == 1 or self.task.device != "cuda" or not crowded(error):
+    def _crowded_out(self, error: str | None, attempt: int) -> bool:
+        """Other courts had the GPU's memory: what this one and those without work hold is given back, to be asked for anew."""
+        if self.sharers == 1 or self.task.device != "cuda" or (wait_s := retry_s(error, attempt)) is None:
             return False
         self.close()
+        self.make_room()
+        time.sleep(wait_s)
         self.broken, self._left_out = None, {}
         return True
 
@@ -289,9 +293,8 @@ class Court:
         return Measured(findings, "", isolation, findings.pop("samples", {}))
 
     def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
-        settings = self.config.judge
-        claim = self.tier == "claim"
-        arms = ["reference", CONTROL, *self.baselines] if timed else []
+        settings, claim = self.config.judge, self.tier == "claim"
+        arms = ["reference", CONTROL, *self.baselines] if timed else ()
         return {
             "candidate": True,
             "source": candidate.source,
@@ -319,8 +322,7 @@ class Court:
                 self._add_arms(missing, deadline)
             if self._alone_ms is None:
                 self._alone_ms = self._alone(deadline)
-        given = self._given(candidate)
-        if given.failed is not None:
+        if (given := self._given(candidate)).failed is not None:
             return given.failed
         measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case, deprived=deprived), deadline)
         if measured is None:
@@ -352,9 +354,7 @@ class Court:
         self._alone_ms = self._alone(deadline)
         return slowdown.found(beside, max(before, self._alone_ms or before))
 
-    def _tried(
-        self, given: provisions.Given, order: dict[str, Any], deadline: float | None, programs: bool = True
-    ) -> Measured | None:
+    def _tried(self, given: provisions.Given, order: dict[str, Any], deadline: float | None, programs: bool = True) -> Measured | None:
         # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
         env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
         return trial(

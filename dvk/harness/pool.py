@@ -18,7 +18,7 @@ from typing import Literal
 from dvk import machine
 from dvk.config import Config
 from dvk.harness import recording
-from dvk.harness.court import Contract
+from dvk.harness.court import Contract, Court
 from dvk.harness.courts import AnyCourt, elsewhere, open_court
 from dvk.harness.once import Once
 from dvk.harness.remembered import Remembered, key
@@ -53,9 +53,14 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self._keep = False
-        for court in [court for courts in self._idle.values() for court in courts]:
+        self.make_room()
+
+    def make_room(self) -> None:
+        """End the processes that wait for the next `map`, and with them what they hold of a GPU."""
+        with self._lock:
+            idle, self._idle = [court for courts in self._idle.values() for court in courts], {}
+        for court in idle:
             court.close()
-        self._idle.clear()
 
     def warm(self) -> None:
         """Begin to start what recording launch plans takes seconds to import, where there is a GPU to replay them on."""
@@ -106,6 +111,8 @@ class Pool:
                             task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
                             profile=profile)
                     court.sharers = self.workers if self._keep else len(threads)
+                    if isinstance(court, Court):
+                        court.make_room = self.make_room
                     mine = court
                     flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
                     if profile:

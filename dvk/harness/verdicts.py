@@ -19,6 +19,8 @@ CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped",
 """Findings of the first process, which was checked on everything, where a second one was timed."""
 SHORT = re.compile("out.of.memory|alloc(ation)?_failed", re.IGNORECASE)
 """In errors of who found no memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
+CROWDED_S = (0.0, 3.0)
+"""See `retry_s`."""
 
 
 @dataclass
@@ -118,6 +120,12 @@ def possible(measured: Measured, timing: Timing | None, device: Device) -> tuple
 def crowded(error: str | None) -> bool:
     """Memory was short, which may be the doing of whoever else was there: in the words of CUDA, PyTorch, cuBLAS or cuDNN."""
     return error is not None and SHORT.search(error) is not None
+
+
+def retry_s(error: str | None, attempt: int) -> float | None:
+    """Seconds after which a candidate that found a shared GPU's memory taken is judged again: none, then what those at work take to end
+    theirs; None where that was not it, or the second time was in vain, too."""
+    return CROWDED_S[attempt] if crowded(error) and attempt < len(CROWDED_S) else None
 
 
 def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import pytest
 
 from dvk.agents import judging
 from dvk.agents.judging import Docket
+from dvk.harness.court import Court
+from dvk.records import Status, Verdict
 from tests.harness.conftest import QUICK, candidate, task
 
 
@@ -33,3 +35,21 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
     docket.close()
     assert time.monotonic() - began < 0.7
     over.set()
+
+
+def test_courts_that_wait_make_room_and_judge_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr(Court, "judge", lambda *_: Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one"))
+    monkeypatch.setattr(Court, "close", lambda court: closed.append(court))
+    about, good = task("affine"), candidate("good/cpp_affine")
+    with Docket[str](2, QUICK) as docket:
+        docket.submit("first", about, good)
+        assert [name for name, _ in docket.results(wait=True)] == ["first"]
+        limit = time.monotonic() + 5.0
+        while not docket._idle and time.monotonic() < limit:
+            time.sleep(0.01)
+        docket.make_room()
+        (court,) = closed
+        docket.submit("second", about, good.model_copy(update={"source": f"{good.source}\n# again\n"}))
+        assert [name for name, _ in docket.results(wait=True)] == ["second"]
+        assert court.make_room == docket.make_room

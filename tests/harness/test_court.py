@@ -154,15 +154,20 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     assert all(v.status is Status.OK for _, v in pool.map(jobs, tier="smoke")) and not pool._idle, "without `with`, nothing stays"
 
 
-@pytest.mark.parametrize(("sharers", "judged"), [(2, 2), (1, 1)])
-def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int, judged: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sharers", "times"), [(2, 1), (2, 2), (2, 3), (1, 1)])
+def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and when those at work may have ended; what others hold without need is asked back each time."""
     taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
-    answers = [taken, Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
+    answers = [taken] * times + [Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
     monkeypatch.setattr(Court, "_judge", lambda *_: answers.pop(0))
+    monkeypatch.setattr("dvk.harness.verdicts.CROWDED_S", (0.0, 0.01))
+    asked = []
     with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
-        court.sharers = sharers
+        court.sharers, court.make_room = sharers, lambda: asked.append(True)
         verdict = court.judge(candidate("good/torch_affine"))
-    assert len(answers) == 2 - judged and verdict is not None and (verdict.status is Status.MISMATCH) is (judged == 2)
+    again = 0 if sharers == 1 else min(times, 2)
+    assert len(asked) == again and len(answers) == times - again and verdict is not None
+    assert (verdict.status is Status.MISMATCH) is (again == times)
 
 
 def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +206,11 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
 
     tried: list[str | None] = []
     monkeypatch.setattr(Court, "_start", start)
+    monkeypatch.setattr("dvk.harness.verdicts.CROWDED_S", (0.0, 0.01))
     with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
-    assert tried == [None, None] and verdict is not None and verdict.status is Status.BROKEN_TASK
+    assert tried == [None] * 3 and verdict is not None and verdict.status is Status.BROKEN_TASK
 
 
 def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dvk.agents import Subject, play_many, trials, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config, changed
@@ -40,6 +42,10 @@ from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
 from dvk.team import Team
+
+LEARNING_BYTES = 8 << 30
+"""Free memory of a GPU below which judges that wait give back theirs before an update, which costs them some seconds of starting anew:
+one of 160 answers of nano's takes 7 GB."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, writer, state.library,
                                           config, judging, step, team, draw.earlier.subjects)
                 clock.lap("trials")
+                if short_of_memory(state.learner.device):
+                    judging.make_room()
                 worths = trials.worths(tried)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
                 learned = [row for one in assigned for row in rows(one.episode)]
@@ -137,6 +145,14 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         page.write(run)
         run.finish("done")
     return summary
+
+
+def short_of_memory(device: torch.device) -> bool:
+    """Whether an update might not find the memory that it wants on a GPU."""
+    if device.type != "cuda":
+        return False
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused < LEARNING_BYTES
 
 
 def in_order(episodes: Sequence[Episode], subjects: Sequence[Subject]) -> list[Episode]:
