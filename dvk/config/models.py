@@ -80,7 +80,7 @@ class Rollout(Section):
         "least; by dvk eval and strategies auto and refine. dvk train needs 0: it learns from the first draw.")
     branches: int | None = Field(
         None, ge=0, description="Times that a policy's answer that cannot be read is gone on otherwise from within, the likeliest other "
-        "token first, by a model whose weights are here and whose text is looked at line by line, as nano's is. null: 16, in a search "
+        "token first, by a model whose weights are here and whose text is looked at line by line, as nano's is. null: 32, in a search "
         "against the clock 4, and with dvk train 0, which it needs: it learns from the first draw.")
     selection_tokens: int = Field(1024, ge=1, description="Longest selection answer; the compact dialect needs and asks less.")
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer a turn.")

@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 
 from dvk.composer import compact
 from dvk.composer.compact.needed import Needs
+from dvk.composer.compact.reach import amiss
 from dvk.composer.compact.touched import Touched
 from dvk.composer.lowering import walk_refs
 from dvk.records import Task
@@ -104,6 +105,14 @@ def test_all_programs_and_steps_count() -> None:
     stored, loaded = touched.stored["v0"], touched.loaded["x0"]
     assert stored is not None and np.flatnonzero(stored).tolist() == [x * 10 + r for x in range(3) for r in (0, 2, 4, 6)]
     assert loaded is not None and set(np.flatnonzero(loaded)) == {r * 3 + x for x in range(3) for r in (0, 2, 4, 6)}
+
+
+@pytest.mark.parametrize(("masked", "said"), [("x < 300", "reaches `x0[100]`, which has 100 elements"), ("x < 100", None)])
+def test_what_neither_the_first_nor_the_last_program_reaches_is_told(masked: str, said: str | None) -> None:
+    body = f"    x = tl.program_id(0) * 64 + tl.arange(0, 64)\n    tl.store(v0 + x, tl.load(x0 + x, {masked}), x < 100)"
+    tensors: dict[str, int | None] = {"x0": 100, "v0": 100}
+    assert amiss("8, 1", body.split("\n"), {}, tensors) is None
+    assert Touched().by("8, 1", body.split("\n"), {}, tensors) == said
 
 
 @pytest.mark.parametrize("body", [

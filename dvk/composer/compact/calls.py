@@ -28,13 +28,14 @@ FUNCTIONS = frozenset("""
     pixel_unshuffle add sub mul div neg abs pow square sqrt rsqrt reciprocal exp log log1p expm1 erf sin cos tanh sigmoid relu relu6 gelu
     silu elu selu celu mish softplus softshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid logsigmoid clamp clamp_min clamp_max
     maximum minimum where masked_fill lerp mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits
+    soft_margin_loss cross_entropy_loss nll_loss kl_div margin_ranking_loss hinge_embedding_loss cosine_similarity pairwise_distance
 """.split())  # fmt: skip
 METHODS = frozenset("view reshape permute transpose contiguous expand unsqueeze squeeze flatten t narrow new_empty".split())
 WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value mode is_causal scale reduction memory_format weight bias
     padding stride dilation groups""".split())
 """Keywords that neither say where a result is made nor into what it is written."""
 OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
-"""In errors that a tensor with memory might not have."""
+"""In errors that a tensor with memory might not have, unless they cite the declaration: what has another type has it everywhere."""
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
@@ -72,7 +73,8 @@ class Calls:
             return None
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             said = str(error).strip() or type(error).__name__
-            return None if any(word in said.lower() for word in OWN) else said.splitlines()[0][:200]
+            own = "Declaration: " not in said and any(word in said.lower() for word in OWN)
+            return None if own else said.splitlines()[0][:200]
         if name.isidentifier():
             self.values[name] = found
         return None
@@ -130,10 +132,16 @@ def _path(node: ast.expr) -> list[str]:
 
 
 def _function(path: list[str]) -> Any:
-    """The function of that name, if it is one of those that are called here."""
-    if len(path) == 5 and path[:3] == ["torch", "ops", "aten"] and path[3] in FUNCTIONS and not path[4].endswith("out"):
-        packet = getattr(torch.ops.aten, path[3])
-        if path[4] in packet.overloads():
+    """The function of that name, if it is one of those that are called here.
+
+    Raises:
+        ValueError: there is no operator of that name.
+    """
+    if len(path) == 5 and path[:3] == ["torch", "ops", "aten"]:
+        packet = getattr(torch.ops.aten, path[3], None)
+        if packet is None or path[4] not in packet.overloads():
+            raise ValueError(f"there is no {'.'.join(path)}")
+        if path[3] in FUNCTIONS and not path[4].endswith("out"):
             return getattr(packet, path[4])
     if len(path) == 2 and path[1] in FUNCTIONS:
         return getattr(torch if path[0] == "torch" else F, path[1])

@@ -292,9 +292,9 @@ class _Expansion:
             raise Unreadable(f"kernel {kernel.name} {why}")
         if self.backend == "triton":
             extents = {name: self.extents.get(name) for name in kernel.tensors}
-            if (why := amiss(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())) is not None:
+            launch = kernel.head, kernel.lines, self.sizes, extents, self.forms.values()
+            if (why := amiss(*launch) or self.touched.by(*launch)) is not None:
                 raise Unreadable(f"kernel {kernel.name} {why}")
-            self.touched.by(kernel.head, kernel.lines, self.sizes, extents, self.forms.values())
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 

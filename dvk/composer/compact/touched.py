@@ -26,7 +26,7 @@ from dvk.records import Graph
 MOST_PROGRAMS = 1 << 16
 MOST_EXPRESSIONS = 100_000
 """Of a text, each time that one is gone through: about a second."""
-MOST_LANES = 1 << 24
+MOST_LANES = 1 << 25
 """Of all programs of a text together."""
 MOST_ELEMENTS = 1 << 22
 """Of a tensor that is watched."""
@@ -44,11 +44,13 @@ class Touched:
         self.loaded: dict[str, np.ndarray | None] = {}
         """Tensor → flags over its memory; None where not all places are known."""
         self.stored: dict[str, np.ndarray | None] = {}
+        self.beyond: str | None = None
+        """What a program reaches beyond a tensor, as a verb and what follows: `reach` looks at the first and the last one alone."""
         self.expressions = self.lanes = 0
 
     def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
-           functions: Collection[str] = ()) -> None:
-        """Go through a kernel; see `reach.amiss`."""
+           functions: Collection[str] = ()) -> str | None:
+        """Go through a kernel; see `reach.amiss`. What it reaches beyond a tensor for certain; None where that is nothing."""
         try:
             lines = ast.parse(textwrap.dedent("\n".join(body))).body
             launch = ast.parse(f"({head})", mode="eval").body
@@ -59,6 +61,7 @@ class Touched:
             _All(self, programs, sizes, tensors, functions).run(lines)
         except (Wrong, Strange, SyntaxError, ValueError, RecursionError, MemoryError):
             self.lost(tensors)
+        return self.beyond
 
     def lost(self, names: Iterable[str]) -> None:
         """Nothing is known of these from now on."""
@@ -147,7 +150,10 @@ class _All(Walk):
                 raise Strange
             places, active = np.broadcast_arrays(places, np.not_equal(active, 0))
             reached = places[active]
-            flags[reached[(reached >= 0) & (reached < extent)]] = True
+            inside = (reached >= 0) & (reached < extent)
+            flags[reached[inside]] = True
+            if not inside.all():
+                self.touched.beyond = f"reaches `{where.base}[{reached[~inside][0]}]`, which has {extent} elements"
         return found
 
 
