@@ -46,7 +46,8 @@ def test_shapes_of_results_are_known(calls: Calls, value: str, shape: tuple[int,
     ("F.linear(x0)", "missing"), ("torch.batch_norm(x0, 1e-05, False)", "must be Tensor, not float"), ("torch.matmul(x0, x1)", "8x6|8, 6"),
     ("x0.view(s0, 7)", "invalid for input of size"), ("torch.ops.aten.sum.dim_IntList(x0, [2], True)", "out of range"),
     ("x0[0, 0, 0]", "too many indices"), ("x0 + x1", "size of tensor|broadcast"), ("torch.ops.aten.gelu.default(x0, 'tanh')", "gelu"),
-    ("torch.ops.aten.soft_margin_loss.default(x0, x1)", "broadcast|size"), ("torch.ops.aten.sort.default(x0, x1)", "Expected a value of type"),
+    ("torch.ops.aten.soft_margin_loss.default(x0, x1)", "broadcast|size"),
+    ("torch.ops.aten.sort.default(x0, x1)", "Expected a value of type"),
     ("torch.ops.aten.bss.default(x0, x1)", "there is no torch.ops.aten.bss.default"), ("torch.ops.aten.add.two(x0, x0)", "there is no"),
 ])  # fmt: skip
 def test_what_cannot_be_called_so_is_told(calls: Calls, value: str, said: str) -> None:
