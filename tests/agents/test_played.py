@@ -16,18 +16,22 @@ from .conftest import affine, captured, make_skill, ok, turn
 USUAL = "as usual"
 
 
-def summaries(speeds: dict[str, float], seed: int = 0) -> list[Taught]:
+def taught(kind: str, speeds: dict[str, float], seed: int = 0) -> list[Taught]:
     """Of attempts by name with these speedups, the usual one first; the others are what notes of their names lead to."""
     subject = Subject(affine(), captured(), "cpp")
     skills = {name: None if name == USUAL else make_skill(name) for name in speeds}
     played = [(Attempt(name, name, skill=skills[name]), turn(ok(speed), name)) for name, speed in speeds.items()]
-    found = teach(subject, played, random.Random(seed), dialects.get("compact"), Agents())
-    return [taught for taught in found if taught.kind == "summary"]
+    return [one for one in teach(subject, played, random.Random(seed), dialects.get("compact"), Agents()) if one.kind == kind]
+
+
+def summaries(speeds: dict[str, float], seed: int = 0) -> list[Taught]:
+    """See `taught`."""
+    return taught("summary", speeds, seed)
 
 
 def learned(speeds: dict[str, float]) -> set[str]:
     """Notes that any of many summaries learns."""
-    return {name for seed in range(20) for taught in summaries(speeds, seed) for name in taught.chosen}
+    return {name for seed in range(20) for one in summaries(speeds, seed) for name in one.chosen}
 
 
 def test_a_note_that_beats_the_usual_text_is_learned_from_there():
@@ -41,22 +45,35 @@ def test_one_as_fast_as_the_usual_text_is_learned_from_a_slower_one():
     assert {(t.chosen, t.rounds[0]) for t in found} == {(("lines",), 1.0)}
 
 
-@pytest.mark.parametrize(("speeds", "taught"), [
+@pytest.mark.parametrize(("speeds", "names"), [
     ({USUAL: 2.0, "lines": 1.8, "pieces": 1.0}, set()),  # bad advice, though it beats another
     ({USUAL: 2.0, "lines": 2.0, "pieces": 1.9}, set()),  # nothing became clearly faster
     ({USUAL: 1.0, **{name: 2.0 - 0.1 * place for place, name in enumerate("abcdefgh")}}, set("abcdef")),  # the fastest six
 ])  # fmt: skip
-def test_what_is_learned(speeds: dict[str, float], taught: set[str]):
-    assert learned(speeds) == taught
+def test_what_is_learned(speeds: dict[str, float], names: set[str]):
+    assert learned(speeds) == names
 
 
 def test_nothing_is_learned_where_the_conversation_was_given_it():
     found = [t for seed in range(40) for t in summaries({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, seed)]
     fastest = {1.5: "lines", 1.2: "pieces"}
-    for taught in found:
-        note = fastest[max(speed or 0.0 for speed in taught.rounds)]
-        assert taught.chosen == (() if note in taught.skills else (note,))
-        assert (taught.messages[-1]["content"] == "none") == (note in taught.skills)
-        assert all(f"skill {given}" in taught.messages[0]["content"] for given in taught.skills)
+    for one in found:
+        note = fastest[max(speed or 0.0 for speed in one.rounds)]
+        assert one.chosen == (() if note in one.skills else (note,))
+        assert (one.messages[-1]["content"] == "none") == (note in one.skills)
+        assert all(f"skill {given}" in one.messages[0]["content"] for given in one.skills)
     shown = [len(t.skills) for t in found if t.chosen]
     assert 0 < sum(shown) < len(shown) and 0 < sum(not t.chosen for t in found) < 0.3 * len(found)
+
+
+@pytest.mark.parametrize(("speeds", "chosen"), [
+    ({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, {("lines", "pieces")}),
+    ({USUAL: 1.5, "lines": 1.5, "pieces": 1.48, "tiled": 0.9}, {("lines",), ()}),  # as fast: mostly chosen, or nothing ever is
+    ({USUAL: 1.5, "lines": 1.2, "pieces": 0.9}, {()}),
+])  # fmt: skip
+def test_what_is_selected(speeds: dict[str, float], chosen: set[tuple[str, ...]]):
+    found = [one for seed in range(30) for one in taught("selection", speeds, seed)]
+    assert {one.chosen for one in found} == chosen
+    assert all((one.messages[-1]["content"] == "select none") == (not one.chosen) for one in found)
+    if len(chosen) == 2:
+        assert 0.1 < sum(not one.chosen for one in found) / len(found) < 0.5

@@ -2,7 +2,7 @@
 
     policy       the fastest right text; after one attempt or two, with the judge's real words in between, the fastest not tried yet
     with skills  each right text that a note leads to, and what to try after it
-    selection    among notes on the task and others: those that made it faster
+    selection    among notes on the task and others: those that made it faster, or mostly the best one that was as fast where none did
     summary      a conversation that became faster → the note behind its fastest text; none where it was given that note
 """
 
@@ -34,6 +34,9 @@ NUM_OFFERED = 12
 """Notes that a selection chooses from."""
 NUM_SELECTIONS = 2
 """Selections a task, each among other notes."""
+NONE_SHARE = 0.3
+"""Share of selections of nothing where no note made the task faster but one was as fast. Shown all of these, for the usual text is seldom
+beaten, a nano selected nothing for any of 200 held-out tasks: skills were neither given nor learned from."""
 NUM_LONGER = 6
 """Conversations of three attempts a task: as many as of two, of which each attempt begins one."""
 NUM_LEARNT = 6
@@ -184,8 +187,12 @@ def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: rand
     names = list(offered)
     rng.shuffle(names)
     good = sorted((n for n, (_, s) in ours.items() if usual and s > WORTH * usual), key=lambda n: -ours[n][1])[: settings.num_chosen]
+    reason = "it made this task faster"
+    if not good and rng.random() >= NONE_SHARE:
+        good = sorted((n for n, (_, s) in ours.items() if usual and s * WORTH > usual), key=lambda n: -ours[n][1])[:1]
+        reason = "this task was as fast with it"
     asked = dialect.selection(subject, [offered[n] for n in names], settings)
-    answer = dialect.write_selection(names, dict.fromkeys(good, "it made this task faster"), "")
+    answer = dialect.write_selection(names, dict.fromkeys(good, reason), "")
     return Taught("selection", (*asked.messages, {"role": "assistant", "content": answer}), asked.tools, tuple(names), tuple(good),
                   turn=fastest)
 
