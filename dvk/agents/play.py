@@ -95,7 +95,7 @@ class Play:
         settings = config.rollout
         if self.offered and settings.schemes:
             for scheme in range(settings.schemes):
-                if settings.selector == "model":
+                if settings.selector == "model" and scheme >= settings.explored:
                     self._begin(Key(position, "selection", scheme, 0))
                 else:
                     self._begin_policies(scheme, self._unasked(scheme))

@@ -62,6 +62,9 @@ class Rollout(Section):
     schemes: int = Field(3, ge=0, description="Selections of skills sampled a task (k).")
     selector: Literal["model", "bm25", "random"] = Field(
         "model", description="Who selects: the selection agent; as its controls the first by BM25, or as many candidates at random.")
+    explored: int = Field(
+        0, ge=0, description="Of these, so many whose skills are drawn at random instead, as with selector=random: an agent that is sure "
+        "of its choice tries no other, and nobody sees what would have paid. Ours.")
     null_scheme: bool = Field(True, description="Also play without skills, which is what a selection is compared with.")
     rollouts: int = Field(4, ge=1, description="Conversations a scheme (n).")
     turns: int = Field(3, ge=1, description="Attempts a conversation (T).")

@@ -108,6 +108,14 @@ def test_the_controls_of_the_selection_agent_ask_nobody() -> None:
     assert {t.key.role for t in given["bm25"].ready} == {"policy"} and len(given["bm25"].ready) == 8
 
 
+def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
+    play = begin([make_skill(name) for name in "abcdefgh"], schemes=3, explored=1)
+    asked = {(talk.key.role, talk.key.scheme) for talk in play.ready}
+    assert asked == {("policy", 0), ("selection", 1), ("selection", 2), ("policy", None)}
+    drawn = {tuple(skill.name for skill in talk.skills) for talk in ready(play, "policy", 0)}
+    assert len(drawn) == 1 and len(set(*drawn)) == 3
+
+
 def test_a_choice_of_nothing_is_played() -> None:
     play = begin()
     answer(play, ready(play, "selection", 0)[0], picked())
