@@ -18,6 +18,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -42,6 +43,8 @@ class RunFolder:
     def __init__(self, path: Path, manifest: dict[str, Any], lock: int, *, writes: bool = True):
         self.path = path
         self._new = not manifest
+        self._made = False
+        """The folder is this process's, too."""
         self._manifest = manifest
         self._lock = lock
         self.writes = writes
@@ -72,6 +75,7 @@ class RunFolder:
             RunFolderError: the folder is used and `resume` is off, holds another run or something else, is being
                 written by another process, or cannot be written.
         """
+        made = path is None or not path.exists()
         if path is None:
             path = (_newest(command, name) if resume else None) or _fresh(command, name)
         try:
@@ -88,6 +92,7 @@ class RunFolder:
                 other = f"{manifest['command']} {manifest['name']}"
                 raise RunFolderError(f"`{path}` holds another run: {other}", f"give {command} {name} another --out")
             run = cls(path, manifest or {}, lock)
+            run._made = made
             if not run.finished:
                 run._start(command, name, argv, config)
         except BaseException:  # an interrupt, too, must free the lock
@@ -244,10 +249,12 @@ class RunFolder:
         return self._new and {entry.name for entry in self.path.iterdir()} == {MANIFEST, LOCK}
 
     def _withdraw(self) -> None:
-        """Leave no folder, for the same --out will be given again when what was wrong is mended."""
-        (self.path / MANIFEST).unlink()
-        (self.path / LOCK).unlink()
-        self.path.rmdir()
+        """Leave no folder that was not there before, for the same --out will be given again when what was wrong is mended."""
+        with suppress(OSError):  # what was wrong is being told, and matters more
+            (self.path / MANIFEST).unlink()
+            (self.path / LOCK).unlink()
+            if self._made:
+                self.path.rmdir()
 
     def _save(self) -> None:
         self.write_text(MANIFEST, json.dumps(self._manifest, indent=2, ensure_ascii=False) + "\n")

@@ -120,6 +120,16 @@ def test_a_run_that_is_refused_before_it_recorded_anything_leaves_nothing(tmp_pa
     assert manifest(run)["status"] == "failed", "another process began it"
 
 
+@pytest.mark.parametrize("given", ["empty", ".", "link"])
+def test_such_a_run_leaves_a_folder_that_was_there_as_it_was(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty" if given == "." else tmp_path)
+    with pytest.raises(UsageError), start(Path(given)):
+        raise UsageError("no such model", "name another")
+    assert (tmp_path / "empty").is_dir() and not list((tmp_path / "empty").iterdir()) and (tmp_path / "link").is_symlink()
+
+
 def test_resume_without_a_path_takes_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     other = start(None, name="relu-b")

@@ -115,7 +115,8 @@ class Docket(Generic[K]):
         return found
 
     def make_room(self) -> None:
-        """Have workers that wait give back what their processes hold of a GPU; they start them anew when there is work."""
+        """Have workers that wait give back what their processes hold of a GPU; they start them anew when there is work, for which all wait
+        until the last of these processes has ended."""
         with self._changed:
             for court in self._idle:
                 court.close()

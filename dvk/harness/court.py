@@ -118,7 +118,8 @@ class Court:
         began = time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
-        for attempt in range(3):
+        deaths = 0
+        for attempt in range(4):
             try:
                 verdict = self._judge(began, candidate, deadline)
                 if verdict is not None and self._crowded_out(verdict.error, attempt):
@@ -132,7 +133,7 @@ class Court:
                     continue
                 if self.broken is not None:
                     break
-                if attempt:
+                if (deaths := deaths + 1) > 1:
                     text = f"the judging process ended twice while it was judged: {death}"
                     return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
         return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
@@ -314,8 +315,7 @@ class Court:
         looks: int = slowdown.LOOKS, deprived: bool = False,
     ) -> Measured | None:
         """One runner, one set of findings; None when the deadline came first."""
-        untimed = self._untimed(candidate)
-        timed = timed and untimed is None
+        timed = timed and self._untimed(candidate) is None
         if timed:
             wanted = ("reference", *((CONTROL,) if control else ()), *self.baselines)
             if missing := [name for name in wanted if name not in self._arms and name not in self._left_out]:

@@ -17,8 +17,8 @@ from dvk.sandbox import Death
 
 CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
 """Findings of the first process, which was checked on everything, where a second one was timed."""
-SHORT = re.compile("out.of.memory|alloc(ation)?_failed", re.IGNORECASE)
-"""In errors of who found no memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
+SHORT = re.compile("out.of.memory(?!: its processes)|alloc(ation)?_failed", re.IGNORECASE)
+"""In errors of who found no memory of a GPU, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
 CROWDED_S = (0.0, 3.0)
 """See `retry_s`."""
 

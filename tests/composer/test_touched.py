@@ -191,6 +191,8 @@ def test_right_texts_are_left_alone(function: Callable[..., Any], text: str) -> 
     "\n".join(f"k{n}[1, 32]:\n    for r in range(4096):\n        y = r + 1\n" for n in range(60)) + "\nreturn x0",
     "z0 = empty(f32, 4)\nk0[1, 1]:\n    tl.store(z0 + tl.arange(0, 4), 1.0)\nz0 = empty(f32, s0, s1)\n"
     "k1[1, 1]:\n    tl.store(z0 + tl.arange(0, 8), 1.0)\n    tl.store(v0, 1.0)\nreturn v0",
+    "".join(f"k{n}[4096, 32]:\n    x = tl.program_id(0) * 1024 + tl.arange(0, 1024)\n    y = x * 3 + 1\n    z = y - x\n"
+            for n in range(150)) + "return x0",
 ])  # fmt: skip
 def test_costs_are_bounded_for_a_whole_text(text: str) -> None:
     graph = captured(Function(torch.exp), [rand(4, 8)], ["x0"])

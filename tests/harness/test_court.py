@@ -14,7 +14,7 @@ from dvk.harness.court import Court
 from dvk.harness.ray.seat import Kind, Seat
 from dvk.harness.room import PER_GPU
 from dvk.harness.trial import RefereeDied
-from dvk.harness.verdicts import Measured, crowded
+from dvk.harness.verdicts import Measured, crowded, of_death
 from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
@@ -168,6 +168,27 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int
     again = 0 if sharers == 1 else min(times, 2)
     assert len(asked) == again and len(answers) == times - again and verdict is not None
     assert (verdict.status is Status.MISMATCH) is (again == times)
+
+
+def test_a_judge_that_died_once_beside_full_memory_has_not_died_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="CUDA out of memory")
+    answers: list[Any] = [taken, RefereeDied("of a signal"), taken.model_copy(update={"error": "an illegal address"})]
+
+    def judge(*_: Any) -> Verdict:
+        if isinstance(found := answers.pop(0), RefereeDied):
+            raise found
+        return found
+
+    monkeypatch.setattr(Court, "_judge", judge)
+    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+        court.sharers = 2
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert verdict is not None and verdict.error == "an illegal address"
+
+
+def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:
+    said = of_death(Death("memory", ""), "check", QUICK)["error"]
+    assert "out of memory" in said and not crowded(said)
 
 
 def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value m
     padding stride dilation groups""".split())
 """Keywords that neither say where a result is made nor into what it is written."""
 OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
-"""In errors that a tensor with memory might not have, unless they cite the declaration: what has another type has it everywhere."""
+"""In errors that a tensor with memory might not have, unless they cite the declaration, which asks for other types than there are."""
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
@@ -114,8 +114,15 @@ class Calls:
         if path == ["nhwc"] and len(given) == 1 and isinstance(given[0], torch.Tensor):
             return given[0].contiguous(memory_format=torch.channels_last)
         if path and path[0] in ("torch", "F"):
-            if any(isinstance(a, torch.Tensor) for part in given for a in (part if isinstance(part, list) else [part])):
-                return _function(path)(*given, **named)
+            tensors = [a for part in given for a in (part if isinstance(part, list) else [part]) if isinstance(a, torch.Tensor)]
+            if tensors:
+                try:
+                    return _function(path)(*given, **named)
+                except RuntimeError as error:
+                    # With memory, a tensor of one number may stand for a number.
+                    if "Declaration: " in str(error) and not all(tensor.dim() for tensor in tensors):
+                        raise _Unknown from None
+                    raise
         elif isinstance(called, ast.Attribute) and called.attr in METHODS:
             whole = self._of(called.value)
             if isinstance(whole, torch.Tensor):

@@ -58,7 +58,11 @@ class Touched:
             programs = number(pair[0], sizes) if len(pair) == 2 else None
             if programs is None or not 0 < programs <= MOST_PROGRAMS:
                 raise Strange
-            _All(self, programs, sizes, tensors, functions).run(lines)
+            walk = _All(self, programs, sizes, tensors, functions)
+            try:
+                walk.run(lines)
+            finally:
+                self.lanes += walk.lanes
         except (Wrong, Strange, SyntaxError, ValueError, RecursionError, MemoryError):
             self.lost(tensors)
         return self.beyond
