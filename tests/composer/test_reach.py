@@ -167,3 +167,8 @@ def test_nothing_is_told_of_any_form_that_the_renderer_has(cases: list[str]) -> 
                 for one in functions:
                     lines = one.text.split("\n")[2:]
                     assert amiss(f"{one.grid}, {one.warps}", lines, {}, {name: memory[name] for name in one.params}) is None, one.text
+
+
+def test_a_program_between_the_first_and_the_last_is_looked_at() -> None:
+    body = ["    x = tl.program_id(0) * 64 + tl.arange(0, 64)", "    tl.load(x0 + x, x < 300)"]
+    assert amiss("8, 1", body, {}, {"x0": 150}) == "reaches `x0[191]`, which has 150 elements"

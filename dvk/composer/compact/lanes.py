@@ -99,7 +99,7 @@ def lined_up(values: Sequence[Value], shape: Shape | None) -> list[Any]:
         if _of_many(value):
             assert value.shape is not None, "it has an axis more than its block"
             data = value.data.reshape(len(value.data), *(1,) * (len(shape) - len(value.shape)), *value.data.shape[1:])
-            if len(data) * math.prod(shape) > WIDEST << 2:
+            if len(data) * math.prod(shape) > WIDEST << 1:
                 return [None] * len(values)
             found[place] = data
     return found

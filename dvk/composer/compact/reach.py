@@ -1,8 +1,8 @@
 """Triton kernels that reach beyond a tensor, or whose blocks do not fit: found by going through them once, without a compiler.
 
-The first and the last program run for certain, and so do the first and the last step of a loop that has any. What they would
-load or store beyond a tensor, and what no block can be made of, is wrong; whatever is not known (`lanes.py`) is left alone, and so
-is a kernel with a statement of a kind that is not followed here.
+The first and the last program run for certain, one between them, too (the last ones may have nothing left to do), and so do the first
+and the last step of a loop that has any. What they would load or store beyond a tensor, and what no block can be made of, is wrong;
+whatever is not known (`lanes.py`) is left alone, and so is a kernel with a statement of a kind that is not followed here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Map
         launch = ast.parse(f"({head})", mode="eval").body
         pair = launch.elts if isinstance(launch, ast.Tuple) else []
         programs = number(pair[0], sizes) if len(pair) == 2 else None
-        for program in (0, programs - 1) if programs is not None and programs > 1 else (0 if programs == 1 else None,):
+        for program in sorted({0, programs // 3, programs - 1}) if programs is not None and programs > 0 else (None,):
             Walk(program, programs, sizes, tensors, functions).run(lines)
     except Wrong as error:
         return str(error)

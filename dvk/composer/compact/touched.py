@@ -45,7 +45,7 @@ class Touched:
         """Tensor → flags over its memory; None where not all places are known."""
         self.stored: dict[str, np.ndarray | None] = {}
         self.beyond: str | None = None
-        """What a program reaches beyond a tensor, as a verb and what follows: `reach` looks at the first and the last one alone."""
+        """What a program reaches beyond a tensor, as a verb and what follows: `reach` looks at three of them."""
         self.expressions = self.lanes = 0
 
     def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
