@@ -13,7 +13,7 @@ PER_GPU = 10
 more processes, three a candidate that open the GPU, and disturb what is timed: 47 played 0.4 tasks a second where 10 played 0.6."""
 PER_CPU = 2
 """Without a GPU: one compiles while another is timed."""
-WORKER_BYTES = 6 << 30
+WORKER_BYTES = 4 << 30
 """Memory of a GPU that one candidate's three processes take at most: a context of half a gigabyte each, and a task's inputs,
 weights and outputs, also in float64."""
 
