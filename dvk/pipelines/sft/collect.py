@@ -94,13 +94,16 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
                 run.append("collect/blocks.jsonl", row)
                 counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
                 shown.advance(line)
-        finally:
-            processes.shutdown(cancel_futures=True)  # Ctrl-C waits for no block that was not begun
+        except BaseException:  # Ctrl-C waits for no block
+            processes.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
     return dict(counts)
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a block that Ctrl-C broke off would be followed by the next
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it; one that dies by itself is taken for a failure
     end_with_parent()
     quiet()
 
