@@ -35,7 +35,7 @@ WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value m
     padding stride dilation groups""".split())
 """Keywords that neither say where a result is made nor into what it is written."""
 OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
-"""In errors that a tensor with memory might not have, unless they cite the declaration, which asks for other types than there are."""
+"""In errors that a tensor with memory might not have."""
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
@@ -73,8 +73,7 @@ class Calls:
             return None
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             said = str(error).strip() or type(error).__name__
-            own = "Declaration: " not in said and any(word in said.lower() for word in OWN)
-            return None if own else said.splitlines()[0][:200]
+            return None if any(word in said.lower() for word in OWN) else said.splitlines()[0][:200]
         if name.isidentifier():
             self.values[name] = found
         return None
@@ -119,10 +118,11 @@ class Calls:
                 try:
                     return _function(path)(*given, **named)
                 except RuntimeError as error:
-                    # With memory, a tensor of one number may stand for a number.
-                    if "Declaration: " in str(error) and not all(tensor.dim() for tensor in tensors):
-                        raise _Unknown from None
-                    raise
+                    said, _, cited = str(error).partition("\n")
+                    if "Declaration: " not in cited:
+                        raise
+                    # Of other types than the operator takes; but with memory a tensor of one number may stand for a number.
+                    raise ValueError(said) if all(tensor.dim() for tensor in tensors) else _Unknown from None
         elif isinstance(called, ast.Attribute) and called.attr in METHODS:
             whole = self._of(called.value)
             if isinstance(whole, torch.Tensor):
