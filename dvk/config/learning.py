@@ -76,6 +76,8 @@ class Objective(Section):
         "token", description="Mean over the step's tokens; mean over answers of their mean; or daVinci's mean over answers of their sum "
         "over `divide`, which counts a kernel a hundred times as much as a selection.")
     divide: float = Field(1000.0, gt=0, description="Divides the sums of `sum`.")
+    kl: float = Field(0.0, ge=0, description="Weight of the divergence from the model that training began with, a token (k3); it is "
+                      "then held beside the learner, for as much memory again. daVinci: none.")
     passes: int = Field(1, ge=1, description="Updates from the same answers, each from all of them; daVinci: 1. Where playing costs most, "
                         "as with a small model, more learn more from it, and the clip holds them near.")
 

@@ -129,12 +129,12 @@ class Court:
                 self.close()
                 if passed(deadline):
                     return None
-                if self._crowded_out(self.broken, attempt):
+                if self._crowded_out(f"{self.broken} {death.log}", attempt):
                     continue
                 if self.broken is not None:
                     break
                 if (deaths := deaths + 1) > 1:
-                    text = f"the judging process ended twice while it was judged: {death}"
+                    text = f"the judging process ended twice while it was judged: {death}{death.last_words}"
                     return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
         return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
 
@@ -208,7 +208,7 @@ class Court:
         if not isinstance(answer, Message):
             if not passed(deadline):
                 self.broken = broken_by(answer or Death("timeout", ""), self.config)
-            raise RefereeDied("before it was ready")
+            raise RefereeDied("before it was ready", answer)
         if "broken" in answer.value:
             self.broken = str(answer.value["broken"])
         self._recorded, self._open = answer.value.get("recorded"), True
@@ -226,7 +226,7 @@ class Court:
             self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
         answer = self._referee.wait("arms", len(names) * self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
-            raise RefereeDied(f"while it prepared {', '.join(names)}")
+            raise RefereeDied(f"while it prepared {', '.join(names)}", answer)
         for name, error in answer.value["failed"].items():
             self._arms.pop(name).close()
             if name.startswith("reference"):
@@ -275,7 +275,7 @@ class Court:
         self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
         answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
         if isinstance(answer, Death):
-            raise RefereeDied(answer.reason)
+            raise RefereeDied(answer.reason, answer)
         if answer is None:
             log = self._arms.pop("player").close()
             if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
@@ -383,7 +383,7 @@ class Court:
         self._referee.send({"alone": True})
         answer = self._referee.wait("alone", self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
-            raise RefereeDied("while it timed the reference")
+            raise RefereeDied("while it timed the reference", answer)
         return float(answer.value["alone"])
 
     def _given(self, candidate: Candidate) -> provisions.Given:

@@ -1,4 +1,4 @@
-"""How much of a device's memory a referee keeps inputs and answers in, so that they need not be drawn and computed again."""
+"""What judging processes keep of a device's memory: inputs and answers that need not be drawn and computed again, and no more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
 """Cases that candidates are compared on."""
 STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())), "cuda": 4 << 30}
 """Draws for timed calls: what finds no room is made anew for each candidate. A quarter of the memory, with a referee on every core."""
+
+IDLE_BYTES = 1 << 30
+"""Memory of a GPU that PyTorch may hold for what comes next; a task's float64 copies left 22 GB with one of ten referees."""
+
+
+def let_go() -> None:
+    """Give back what PyTorch holds of a GPU without using it, where that is much: others ask for it, and cannot have it."""
+    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > IDLE_BYTES:
+        torch.cuda.empty_cache()
 
 
 def rooms(device: Device, sharers: int) -> tuple[int, int]:

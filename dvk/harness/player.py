@@ -28,6 +28,7 @@ import torch
 from dvk.harness import slots
 from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
+from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
 from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
@@ -39,8 +40,6 @@ from dvk.tasks.build import CandidateError
 
 POISON = float("nan")
 WARM_S = 0.005
-KEEP_BYTES = 2 << 30
-"""Device memory that PyTorch may hold on to from one plan to the next."""
 
 
 def serve(channel: Channel) -> None:
@@ -83,8 +82,7 @@ class Player(Runner):
         assert self._native is not None
         self.variant, (self.board, self.args, self.kwargs) = "native", self._native
         self._forget()
-        if torch.cuda.memory_reserved() > KEEP_BYTES:
-            torch.cuda.empty_cache()
+        let_go()
         try:
             recording = decode(order["plan"])
             self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}

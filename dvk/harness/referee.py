@@ -34,6 +34,7 @@ from dvk.harness.calls import put_buffers
 from dvk.harness.case import Case
 from dvk.harness.cases import Cases
 from dvk.harness.examination import Examination
+from dvk.harness.keeping import let_go
 from dvk.harness.keys import plan
 from dvk.harness.link import Gone
 from dvk.harness.needed import needed_bytes
@@ -94,6 +95,7 @@ class _Referee:
         self.bench = Bench(self.task, self.cases, self.settings)
         if before is not None:
             self._succeed(before)
+        let_go()
 
     def _succeed(self, before: _Referee) -> None:
         for name in before.arms.keys() - LASTING:
@@ -185,6 +187,7 @@ class _Referee:
                 peer.close()
         if "samples" in findings:
             findings |= self._roofline()
+        let_go()
         return {"health": list(self.cases.remarks), **findings}
 
     def _roofline(self) -> dict[str, int]:

@@ -33,6 +33,7 @@ from dvk.harness.backends import stubs
 from dvk.harness.board import Board, flat, layout_of
 from dvk.harness.calls import buffers_of, call, describe, put_buffers
 from dvk.harness.compiler_log import MAX_CHARS, first_error
+from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
 from dvk.harness.loading import Places
 from dvk.harness.operators import forbidden
@@ -140,6 +141,7 @@ class Runner:
         self.role: str = order["role"]
         self.call, self.places = self.model, None
         self.initial = buffers_of(self.model)
+        let_go()
         return {"built": True}
 
     def do_weights(self, order: Answer) -> Answer:

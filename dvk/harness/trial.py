@@ -24,7 +24,18 @@ GONE_S = 5.0
 
 
 class RefereeDied(Exception):
-    """The process that judges has ended; the message says how."""
+    """The process that judges has ended, and left `log`; the message says how."""
+
+    def __init__(self, message: str, answer: object = None):
+        super().__init__(message)
+        self.log = answer.log if isinstance(answer, Death) else ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line of the log in parentheses, if it has one."""
+        lines = self.log.split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({said[:300]})" if said else ""
 
 
 def trial(
@@ -67,7 +78,7 @@ def trial(
                 lost()  # a referee that does not notice is of no more use
             return None if passed(deadline) else Measured(found, log, isolation)
         if isinstance(answer, Death):
-            raise RefereeDied(answer.reason)
+            raise RefereeDied(answer.reason, answer)
         findings = dict(answer.value["findings"])
         log = ""
         if findings.pop("gone", False):

@@ -45,6 +45,8 @@ class Scored:
     """Which row of the micro-batch each target belongs to: any integers."""
     num_rows: int
     """Rows of the whole step."""
+    start: torch.Tensor | None = None
+    """Log-probabilities under the weights that training began with; None where the learner does not hold them."""
 
 
 Loss = Callable[[Scored], tuple[torch.Tensor, dict[str, float]]]
@@ -70,7 +72,7 @@ def rate(step: int, num_steps: int, settings: Learning) -> float:
 class Learner:
     """Makes steps; `step_number` counts those made."""
 
-    def __init__(self, model: Any, settings: Learning, num_steps: int, *, compiled: bool = False):
+    def __init__(self, model: Any, settings: Learning, num_steps: int, *, compiled: bool = False, start: Any = None):
         """Wrap a causal LM for training.
 
         Args:
@@ -78,6 +80,7 @@ class Learner:
             settings: rates, clipping, precision.
             num_steps: of the whole training, for the schedule.
             compiled: see `Scorer`.
+            start: a model that losses are told the log-probabilities of, too (`Scored.start`); it stays as it is.
         """
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
@@ -93,6 +96,7 @@ class Learner:
         model.train()
         scorer = sharded.shard(model, half=mixed == "bf16", on_gpu=on_gpu) if self.sharded else Scorer(model, compiled=compiled)
         trained = scorer if self.sharded else model
+        self._start = None if start is None else Scorer(start.requires_grad_(False).eval()).to(self.device)
         self.optimizer = torch.optim.AdamW(groups(trained, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
         if self.sharded:
             self.scorer = scorer
@@ -135,7 +139,7 @@ class Learner:
                 logprobs, entropies = self.scorer(micro, temperature)
                 marks = micro.targets[:, 1:]
                 scored = Scored(logprobs, entropies, micro.old[:, 1:][marks], micro.weights[:, 1:][marks], max(1, num_targets),
-                                micro.rows()[:, 1:][marks], max(1, num_rows))
+                                micro.rows()[:, 1:][marks], max(1, num_rows), self._under_start(micro, temperature))
                 value, figures = loss(scored)
                 # accelerate averages gradients over processes; the loss is a share of a sum.
                 self.accelerator.backward(value * self.accelerator.num_processes)
@@ -157,6 +161,14 @@ class Learner:
             sharded.publish(self.scorer, self.model)
         self.step_number += 1
         return {**found, "grad_norm": grad_norm, "rate": now, "tokens": num_targets}
+
+    @torch.no_grad()
+    def _under_start(self, micro: Packs, temperature: float) -> torch.Tensor | None:
+        if self._start is None:
+            return None
+        with self.accelerator.autocast():
+            found: torch.Tensor = self._start(micro, temperature)[0].float()
+        return found
 
     @torch.no_grad()
     def evaluate(self, packs: Sequence[Packs]) -> float:

@@ -20,7 +20,7 @@ import torch
 from dvk.config import Config, Objective
 from dvk.learn import credit
 from dvk.learn.learner import Learner, Loss, Scored
-from dvk.learn.loss import clipped, gathered
+from dvk.learn.loss import clipped, divergence, gathered
 from dvk.learn.packs import Packs, dealt, lay_out, plan
 from dvk.learn.rows import Row
 from dvk.team import Team
@@ -112,13 +112,17 @@ def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0, team: Team
 
 
 def objective(settings: Objective) -> Loss:
-    """The clipped policy gradient as a learner's loss."""
+    """The clipped policy gradient as a learner's loss, with `kl` times the divergence from where training began."""
 
     def loss(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
         each = clipped(scored.logprobs, scored.old, scored.weights, settings)
         ratio = (scored.logprobs.detach() - scored.old).exp()
         outside = ((ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)).sum() / scored.num_targets
         figures = {"clipped": float(outside)}
+        if scored.start is not None:
+            apart = divergence(scored.logprobs, scored.start)
+            each = each + settings.kl * apart
+            figures["kl"] = float(apart.detach().sum() / scored.num_targets)
         return gathered(each, scored.rows, scored.num_targets, scored.num_rows, settings), figures
 
     return loss

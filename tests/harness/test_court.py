@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from dvk.harness import Pool, recording, slowdown
 from dvk.harness.court import Court
+from dvk.harness.keeping import let_go
 from dvk.harness.ray.seat import Kind, Seat
 from dvk.harness.room import PER_GPU
 from dvk.harness.trial import RefereeDied
@@ -184,6 +186,43 @@ def test_a_judge_that_died_once_beside_full_memory_has_not_died_twice(monkeypatc
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.error == "an illegal address"
+
+
+@pytest.mark.parametrize("broken", [None, "the reference ended its process: exit 1 before any candidate ran"])
+def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(court: Court, *_: Any) -> Verdict:
+        if deaths:
+            court.broken = broken
+            raise deaths.pop()
+        return Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")
+
+    deaths = [RefereeDied("exit 1", Death("exit 1", "Traceback\ntorch.OutOfMemoryError: CUDA out of memory.\n")) for _ in range(2)]
+    monkeypatch.setattr(Court, "_judge", judge)
+    monkeypatch.setattr("dvk.harness.verdicts.CROWDED_S", (0.0, 0.01))
+    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+        court.sharers = 2
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert verdict is not None and verdict.status is Status.MISMATCH
+
+
+def test_a_judge_that_dies_twice_leaves_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: Any) -> Verdict:
+        raise RefereeDied("exit 1", Death("exit 1", "Traceback\nAssertionError: no such order\n"))
+
+    monkeypatch.setattr(Court, "_judge", judge)
+    with Court(task("affine"), QUICK) as court:
+        verdict = court.judge(candidate("good/torch_affine"))
+    assert verdict is not None and verdict.error is not None and verdict.error.endswith("exit 1 (AssertionError: no such order)")
+
+
+@pytest.mark.gpu
+def test_memory_that_is_not_used_is_given_back() -> None:
+    let_go()
+    before = torch.cuda.memory_reserved()
+    used, unused = (torch.empty(2 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    del unused
+    let_go()
+    assert before + (2 << 30) <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()
 
 
 def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:

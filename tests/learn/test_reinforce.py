@@ -85,6 +85,22 @@ def test_more_passes_over_the_same_answers_go_further_until_the_clip_holds_them(
     assert gains[1] > 2 * gains[0] > 0
 
 
+def test_a_divergence_from_the_start_holds_the_learner_near_it() -> None:
+    apart = []
+    for kl, passes in ((3.0, 1), (0.0, 8), (3.0, 8)):
+        start = tiny(seed=3)
+        of = Learner(tiny(seed=3), CONFIG.learning, 10, start=start)
+        rows = sampled(of, 10)
+        objective = CONFIG.objective.model_copy(update={"kl": kl, "passes": passes})
+        before = logprobs(of, rows, CONFIG)
+        last = update(of, rows, CONFIG.model_copy(update={"objective": objective}))["kl"]
+        assert last > 1e-4 if passes > 1 else last < 1e-9, "a step's figure is of before it"
+        after = logprobs(of, rows, CONFIG)
+        apart.append(fmean(abs(b - a) for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)))
+        assert all(torch.equal(a, b) for a, b in zip(start.parameters(), tiny(seed=3).parameters(), strict=True)), "it stays as it is"
+    assert 0 < apart[2] < 0.6 * apart[1]
+
+
 def test_nothing_left_changes_nothing() -> None:
     of = learner()
     rows = [replace(row, logprobs=[p - 1 for p in row.logprobs]) for row in sampled(of, 3)]

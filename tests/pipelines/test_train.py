@@ -49,7 +49,7 @@ CONFIG = Config.model_validate({
     "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
     "fit": {"size": "tiny", "vocabulary": 320, "epochs": 30, "save_every": 1000, "compile": False, "held_out": 0.0},
     "learning": {"rate": 5e-3, "pack_tokens": 640, "batch_tokens": 1024, "micro_packs": 1, "warmup": 0.05},
-    "credit": {"mismatch": 0.01},
+    "credit": {"mismatch": 0.01}, "objective": {"kl": 0.05},
 })  # fmt: skip
 
 
@@ -102,6 +102,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
     rows = metrics(whole)
     assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["kl"] < 1e-9 < rows[1]["kl"], "where it began is no part of what it has come to"
     assert rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["kept"] > 0.9 and rows[0]["mismatch"] < 0.01
     episodes = [Episode.model_validate_json(line) for line in (whole / "episodes" / "step_000000.jsonl").read_text().splitlines()]
     turns = [turn for e in episodes for t in e.traces if t.role == "policy" for turn in t.turns]

@@ -96,6 +96,8 @@ def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
             Curves("Entropy", "Nats a token, of what is learned from.", pick(("entropy", "entropy")), zero=True),
             Curves("Mismatch", "|Mean log-ratio| of learner and sampler a token: mean over rows, and the worst.",
                    pick(("mean", "mismatch"), ("worst", "mismatch_worst")), zero=True),
+            Curves("Divergence", "Of the model that training began with (KL), nats a token, where the objective counts it.",
+                   pick(("kl", "kl")), zero=True),
             Curves("Gradient", "Norm before clipping.", pick(("norm", "grad_norm")), zero=True),
             Curves("Clipped", "Share of tokens outside the clip.", pick(("clipped", "clipped")), share=True),
         ]),

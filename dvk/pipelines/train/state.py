@@ -77,7 +77,7 @@ class State:
             precision = "fp32"
         constant = {"rate": config.train.rate, "schedule": "constant", "warmup": 0.0, "precision": precision}
         settings = config.learning.model_copy(update=constant)
-        learner = Learner(backbone.model, settings, num_steps)
+        learner = Learner(backbone.model, settings, num_steps, start=_held_beside(start, config, team))
         if kept is not None:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
@@ -131,6 +131,16 @@ class State:
         if any(other != names[0] for other in names):
             problem = f"after step {self.step + 1} the processes' skill libraries differ"
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
+
+
+def _held_beside(start: str, config: Config, team: Team) -> Any:
+    """The model that training began with, where the objective asks how far the learner has gone from it."""
+    if not config.objective.kl:
+        return None
+    if config.learning.sharding != "none" and team.size > 1:
+        raise UsageError("objective.kl holds the whole model beside the learner, which is in pieces", "leave one of the two at its default")
+    beside = open_backbone(start, config)
+    return beside.model if isinstance(beside, Trainable) else None
 
 
 def thin_out(last: Path, keep_every: int) -> None:
