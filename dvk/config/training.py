@@ -17,6 +17,8 @@ class Training(Section):
         3, ge=0, description="Times in a row that a task of --tasks may teach nothing, all its answers being worth the same, before it is "
         "played once in so many turns only; 0: as often as any other. Ours.")
     rate: float = Field(1e-6, gt=0, description="Learning rate, constant. A model of some million parameters wants about 1e-5.")
+    warmup: int = Field(0, ge=0, description="Steps in which the rate rises to it: Adam's first one moves every weight by the whole rate, "
+                        "whatever the gradient says. daVinci: none.")
     small_parameters: int = Field(
         200_000_000, ge=0, description="Models up to this size are sampled and scored in float32: rounding then cannot be taken for a "
         "mismatch, and costs little.")

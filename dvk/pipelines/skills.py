@@ -82,7 +82,8 @@ def remove(path: Path | None, name: str) -> None:
 
 
 def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
-    """Store every readable skill of a JSONL file, a Markdown file, a folder of Markdown files, or a checkpoint or run of daVinci-kernel.
+    """Store every readable skill of a JSONL file, a Markdown file, a folder of Markdown files, those in folders within it and no README
+    among them, or a checkpoint or run of daVinci-kernel.
 
     Raises:
         UsageError: `source` is none of these.
@@ -148,7 +149,7 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
     if source.suffix in (".jsonl", ".json") and source.is_file():
         return jsonl.read(source)
     if source.is_dir():
-        files = sorted(source.glob("*.md"))
+        files = sorted(file for file in source.rglob("*.md") if file.name.lower() != "readme.md")
         if not files and (snapshot := snapshots.find(source)) is not None:
             return jsonl.read(snapshot)
         if not files:

@@ -9,6 +9,7 @@ import pytest
 from dvk.errors import LibraryError
 from dvk.pipelines import skills
 from dvk.skills import snapshots
+from dvk.skills.seeds import seed_dir
 
 LINE = '{{"name": "{}", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation\\nm", "verify_speedup": 1.5}}\n'
 
@@ -43,6 +44,14 @@ def test_a_snapshot_is_imported_and_exported(tmp_path):
     assert snapshots.find(tmp_path / "next") == written and '"verify_speedup": 1.5' in written.read_text()
     again = skills.import_from(tmp_path / "again.db", tmp_path / "next", replace=False)
     assert again.added == ["one", "two"]
+
+
+def test_a_readme_is_no_skill(tmp_path):
+    put(tmp_path / "run" / "skill_library.jsonl", "one")
+    (tmp_path / "run" / "README.md").write_text("# A model's card\n")
+    assert skills.import_from(tmp_path / "library.db", tmp_path / "run", replace=False).added == ["one"], "a checkpoint has one, too"
+    found = skills.import_from(tmp_path / "seeds.db", seed_dir().parent, replace=False)
+    assert not found.problems and len(found.added) == len(list(seed_dir().glob("*.md")))
 
 
 def test_a_checkpoint_without_a_readable_skill(tmp_path):

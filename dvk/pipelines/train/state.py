@@ -75,7 +75,8 @@ class State:
         precision = config.learning.precision
         if precision == "auto" and size <= config.train.small_parameters:
             precision = "fp32"
-        constant = {"rate": config.train.rate, "schedule": "constant", "warmup": 0.0, "precision": precision}
+        warmup = min(0.99, config.train.warmup * config.objective.passes / num_steps)
+        constant = {"rate": config.train.rate, "schedule": "constant", "warmup": warmup, "precision": precision}
         settings = config.learning.model_copy(update=constant)
         learner = Learner(backbone.model, settings, num_steps, start=_held_beside(start, config, team))
         if kept is not None:
