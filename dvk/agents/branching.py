@@ -31,6 +31,9 @@ TRIES, TRIES_IN_SEARCH = 32, 4
 to held-out tasks that the nano that ships had wrong on a GPU 5 could be read after 4 tries (and are wrong all the same), none more after
 16, and 10 after 32, of which 4 are right."""
 
+ABREAST = 8
+"""See `abreast`: in order of their likelihood, but for what the unread ones of the same call would have led to."""
+
 
 def tries(settings: Rollout, usual: int = TRIES) -> int:
     """Other ways that are tried of one answer; `usual` where the settings do not say."""
@@ -71,12 +74,10 @@ class Beginnings:
                 self._known.add(beginning)
                 heapq.heappush(self._left, (cost - other.logprob, next(self._number), beginning))
 
-    def next(self) -> tuple[tuple[int, ...], float] | None:
-        """The likeliest beginning that is left and its cost in nats; None where none is."""
-        if not self._left:
-            return None
-        cost, _, beginning = heapq.heappop(self._left)
-        return beginning, cost
+    def next(self, count: int = 1) -> list[tuple[tuple[int, ...], float]]:
+        """The likeliest beginnings that are left, up to `count`, and their costs in nats, the likeliest first."""
+        popped = [heapq.heappop(self._left) for _ in range(min(count, len(self._left)))]
+        return [(beginning, cost) for cost, _, beginning in popped]
 
 
 def mended(
@@ -84,7 +85,8 @@ def mended(
 ) -> Iterator[tuple[int, Completion, int]]:
     """Of each answer its position among them, one that can be read, or itself where none was found, and how many were dropped.
 
-    Those that go on are asked in one call a try, and before the first what else they might have been.
+    Those that go on are asked in one call a try, on a GPU in one for several tries of each (`abreast`), and before the first what else
+    they might have been.
 
     Args:
         most: tries of one answer.
@@ -98,23 +100,29 @@ def mended(
     for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
         one = unread[place]
         searches[place].refuse(one.answer.model_copy(update={"alternatives": told.alternatives}))
-    for tried in range(most):
-        asked = {place: found for place, search in searches.items() if (found := search.next()) is not None}
-        for place in searches.keys() - asked.keys():
+    tried, width = dict.fromkeys(searches, 0), abreast(backbone)
+    while searches:
+        asked = [(place, *found) for place, search in searches.items() for found in search.next(min(width, most - tried[place]))]
+        for place in searches.keys() - {place for place, _, _ in asked}:
             del searches[place]
-            yield place, unread[place].answer, tried
-        if not asked:
-            return
-        questions = [unread[place].question.model_copy(update={"begun": begun}) for place, (begun, _) in asked.items()]
-        for (place, (begun, cost)), answer in zip(asked.items(), backbone.generate(questions, sampling), strict=True):
+            yield place, unread[place].answer, tried[place]
+        questions = [unread[place].question.model_copy(update={"begun": begun}) for place, begun, _ in asked]
+        for (place, begun, cost), answer in zip(asked, backbone.generate(questions, sampling) if asked else (), strict=True):
+            if place not in searches:  # a likelier one can be read
+                continue
+            tried[place] += 1
             answer = policy.reply(dialect, unread[place].subject, answer)
             if policy.unread(answer) or answer.finish == "error":
                 searches[place].refuse(answer, begun, cost)
             else:
                 del searches[place]
-                yield place, answer, tried + 1
-    for place in searches:
-        yield place, unread[place].answer, most
+                yield place, answer, tried[place]
+
+
+def abreast(backbone: Backbone) -> int:
+    """Tries of one answer that are written together: a GPU writes eight in the time of one, and no more are worth it."""
+    model = getattr(backbone, "model", None)
+    return ABREAST if model is not None and model.device.type == "cuda" else 1
 
 
 def _tokens(one: Unread) -> Tokens | None:

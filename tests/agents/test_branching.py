@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,15 +101,27 @@ def test_several_are_asked_in_one_call() -> None:
     assert speller.calls == [["", ""], ["x", "x"], ["a", "a"], ["b", "b"]]
 
 
+def test_a_gpu_writes_several_tries_of_each_at_a_time() -> None:
+    speller = Speller({"": "xx", "a": "axx", "b": "bb", "c": "cc", "ad": "ad", "e": "ex"},
+                      {"": {"a": 0.5, "b": 0.3, "c": 0.2, "e": 0.1}, "a": {"d": 0.5}})
+    speller.model = SimpleNamespace(device=SimpleNamespace(type="cuda"))  # type: ignore[attr-defined]  # as one with weights has
+    assert search(speller, 9) == [(0, "bb", 2)] and speller.calls[2:] == [["a", "b", "c", "e"]], "the likeliest that can be read"
+    speller.calls.clear()
+    assert search(speller, 1) == [(0, "xx", 1)] and speller.calls[2:] == [["a"]]
+    speller.endings = {"": "xx", "a": "axx", "ad": "ad", **{letter: letter + "x" for letter in "bce"}}
+    speller.calls.clear()
+    assert search(speller, 9, number=2) == [(0, "ad", 5), (1, "ad", 5)] and speller.calls[2:] == [[*"abce"] * 2, ["ad"] * 2]
+
+
 def test_without_alternatives_or_a_place_there_is_nothing_to_try() -> None:
     left = Beginnings()
     left.refuse(Completion(text="x", finish="stop"))
     answer = Speller({"": "x"}, {"": {"a": 0.5}}).answer("", HOW.model_copy(update={"alternatives": True}))
     left.refuse(policy.Reply(**dict(answer), task=HERE.task.id, found="no place"))
-    assert left.next() is None
+    assert left.next() == []
     left.refuse(policy.reply(Spelling(), HERE, answer))
     left.refuse(policy.reply(Spelling(), HERE, answer))
-    assert left.next() == ((ord("a"),), pytest.approx(math.log(2))) and left.next() is None, "each is given out once"
+    assert left.next(2) == [((ord("a"),), pytest.approx(math.log(2)))] and left.next() == [], "each is given out once"
 
 
 @pytest.mark.slow
