@@ -129,12 +129,12 @@ class Court:
                 self.close()
                 if passed(deadline):
                     return None
-                if self._crowded_out(f"{self.broken} {death.log}", attempt):
+                if self._crowded_out(f"{self.broken} {death.last_words}", attempt):
                     continue
                 if self.broken is not None:
                     break
                 if (deaths := deaths + 1) > 1:
-                    text = f"the judging process ended twice while it was judged: {death}{death.last_words}"
+                    text = f"the judging process ended twice while it was judged: {death} ({death.last_words or 'it said nothing'})"
                     return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
         return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
 

@@ -60,6 +60,8 @@ class Player(Runner):
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
         self._candidate: Captured | None = None
         self._reference: Callable[[], Any] | None = None
+        self._result: Any = None
+        """Of the reference's graph: its memory must not be taken for something else."""
         self._damaged = False
         """A kernel wrote where nobody knows what lay."""
 
@@ -67,7 +69,7 @@ class Player(Runner):
         """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
         before, self._boards = self._boards, {}
         self._forget()
-        self.variant, self._reference, self._native = "native", None, None
+        self.variant, self._reference, self._native, self._result = "native", None, None, None
         try:
             answer = super().do_build(order)
         finally:

@@ -67,6 +67,7 @@ def serve(channel: Channel) -> None:
             channel.send({"broken": str(error.message)})
         except BaseException as error:  # noqa: BLE001 - the reference is not our code either
             channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
+        let_go()  # what the task before this one held is free only now
 
 
 class _Referee:
@@ -95,7 +96,6 @@ class _Referee:
         self.bench = Bench(self.task, self.cases, self.settings)
         if before is not None:
             self._succeed(before)
-        let_go()
 
     def _succeed(self, before: _Referee) -> None:
         for name in before.arms.keys() - LASTING:

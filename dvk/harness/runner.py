@@ -71,6 +71,7 @@ def serve_orders(runner: Runner) -> None:
             if order["do"] == "rounds":
                 runner.kept = list(order["buffers"])
                 runner.rounds(bool(order["sync"]))
+                let_go()
             else:
                 answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
                 runner.link.send(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -21,21 +22,22 @@ HANG_UP_S = 30.0
 """A referee whose runner has ended says so within this."""
 GONE_S = 5.0
 """A process that ends has ended within this, once its line is closed."""
+RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
+"""How the last line of a traceback begins."""
 
 
 class RefereeDied(Exception):
-    """The process that judges has ended, and left `log`; the message says how."""
+    """The process that judges has ended; the message says how."""
 
     def __init__(self, message: str, answer: object = None):
         super().__init__(message)
-        self.log = answer.log if isinstance(answer, Death) else ""
+        self.last_words = _last_words(answer.log) if isinstance(answer, Death) else ""
+        """Of what it printed: what was raised last, or else the last line."""
 
-    @property
-    def last_words(self) -> str:
-        """The last line of the log in parentheses, if it has one."""
-        lines = self.log.split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" ({said[:300]})" if said else ""
+
+def _last_words(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if RAISED.match(line)), lines[-1] if lines else "")[:300]
 
 
 def trial(

@@ -82,8 +82,8 @@ def remove(path: Path | None, name: str) -> None:
 
 
 def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
-    """Store every readable skill of a JSONL file, a Markdown file, a folder of Markdown files, those in folders within it and no README
-    among them, or a checkpoint or run of daVinci-kernel.
+    """Store every readable skill of a JSONL file, a Markdown file, a folder of Markdown files or of such folders, or a checkpoint or run
+    of daVinci-kernel.
 
     Raises:
         UsageError: `source` is none of these.
@@ -149,11 +149,12 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
     if source.suffix in (".jsonl", ".json") and source.is_file():
         return jsonl.read(source)
     if source.is_dir():
-        files = sorted(file for file in source.rglob("*.md") if file.name.lower() != "readme.md")
+        files = _markdown(source, "*.md")
         if not files and (snapshot := snapshots.find(source)) is not None:
             return jsonl.read(snapshot)
+        files = files or _markdown(source, "*/*.md")
         if not files:
-            raise UsageError(f"no .md files in `{source}`", _SOURCES)
+            raise UsageError(f"no .md files of skills in `{source}`", _SOURCES)
     elif source.suffix == ".md" and source.is_file():
         files = [source]
     else:
@@ -170,6 +171,12 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
         except DvkError as error:
             problems.append(error.message)
     return list(skills.values()), problems
+
+
+def _markdown(folder: Path, pattern: str) -> list[Path]:
+    """Files that may be skills; READMEs and what is hidden are not."""
+    found = sorted(file for file in folder.glob(pattern) if file.is_file() and file.name != "README.md")
+    return [file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 
 
 def _write(file: Path, text: str) -> None:

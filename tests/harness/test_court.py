@@ -196,7 +196,8 @@ def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str 
             raise deaths.pop()
         return Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")
 
-    deaths = [RefereeDied("exit 1", Death("exit 1", "Traceback\ntorch.OutOfMemoryError: CUDA out of memory.\n")) for _ in range(2)]
+    log = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory.\nException ignored in atexit\n"
+    deaths = [RefereeDied("exit 1", Death("exit 1", log)) for _ in range(2)]
     monkeypatch.setattr(Court, "_judge", judge)
     monkeypatch.setattr("dvk.harness.verdicts.CROWDED_S", (0.0, 0.01))
     with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
@@ -207,7 +208,7 @@ def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str 
 
 def test_a_judge_that_dies_twice_leaves_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(*_: Any) -> Verdict:
-        raise RefereeDied("exit 1", Death("exit 1", "Traceback\nAssertionError: no such order\n"))
+        raise RefereeDied("exit 1", Death("exit 1", "CUDA out of memory\nTraceback\nAssertionError: no such order\n"))
 
     monkeypatch.setattr(Court, "_judge", judge)
     with Court(task("affine"), QUICK) as court:

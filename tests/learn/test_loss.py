@@ -49,3 +49,5 @@ def test_aggregations() -> None:
 def test_divergence_is_zero_at_home_and_positive_elsewhere() -> None:
     assert divergence(torch.tensor([-1.0]), torch.tensor([-1.0])).tolist() == [0.0]
     assert bool((divergence(torch.tensor([-1.0, -1.0]), torch.tensor([-2.0, -0.5])) > 0).all())
+    assert divergence(torch.tensor([-1.0]), torch.tensor([-1.0001])).item() == pytest.approx(5e-9, rel=1e-2), "small ones are no 0"
+    assert math.isfinite(divergence(torch.tensor([-90.0]), torch.tensor([0.0])).item())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.errors import LibraryError
+from dvk.errors import LibraryError, UsageError
 from dvk.pipelines import skills
 from dvk.skills import snapshots
 from dvk.skills.seeds import seed_dir
@@ -49,7 +49,13 @@ def test_a_snapshot_is_imported_and_exported(tmp_path):
 def test_a_readme_is_no_skill(tmp_path):
     put(tmp_path / "run" / "skill_library.jsonl", "one")
     (tmp_path / "run" / "README.md").write_text("# A model's card\n")
-    assert skills.import_from(tmp_path / "library.db", tmp_path / "run", replace=False).added == ["one"], "a checkpoint has one, too"
+    (tmp_path / "run" / "docs").mkdir()
+    (tmp_path / "run" / "docs" / "usage.md").write_text("# How\n")
+    assert skills.import_from(tmp_path / "library.db", tmp_path / "run", replace=False).added == ["one"], "a checkpoint has such, too"
+    (tmp_path / "a" / ".trash").mkdir(parents=True)
+    (tmp_path / "a" / ".trash" / "gone.md").write_text((seed_dir() / "softmax_online.md").read_text())
+    with pytest.raises(UsageError, match="no .md files of skills"):
+        skills.import_from(tmp_path / "hidden.db", tmp_path / "a", replace=False)
     found = skills.import_from(tmp_path / "seeds.db", seed_dir().parent, replace=False)
     assert not found.problems and len(found.added) == len(list(seed_dir().glob("*.md")))
 

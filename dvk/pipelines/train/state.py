@@ -75,10 +75,11 @@ class State:
         precision = config.learning.precision
         if precision == "auto" and size <= config.train.small_parameters:
             precision = "fp32"
-        warmup = min(0.99, config.train.warmup * config.objective.passes / num_steps)
+        # A share of all updates, which a run that goes on for longer has more of.
+        warmup = config.train.warmup / num_steps
         constant = {"rate": config.train.rate, "schedule": "constant", "warmup": warmup, "precision": precision}
         settings = config.learning.model_copy(update=constant)
-        learner = Learner(backbone.model, settings, num_steps, start=_held_beside(start, config, team))
+        learner = Learner(backbone.model, settings, num_steps * config.objective.passes, start=held_beside(start, config, team))
         if kept is not None:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
@@ -134,14 +135,18 @@ class State:
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
 
 
-def _held_beside(start: str, config: Config, team: Team) -> Any:
+def held_beside(start: str, config: Config, team: Team) -> Any:
     """The model that training began with, where the objective asks how far the learner has gone from it."""
     if not config.objective.kl:
         return None
     if config.learning.sharding != "none" and team.size > 1:
         raise UsageError("objective.kl holds the whole model beside the learner, which is in pieces", "leave one of the two at its default")
-    beside = open_backbone(start, config)
-    return beside.model if isinstance(beside, Trainable) else None
+    try:
+        beside = open_backbone(start, config)
+    except DvkError as error:
+        raise UsageError(f"objective.kl compares with `{start}`, which training began with: {error.message}", error.hint) from None
+    assert isinstance(beside, Trainable), "training began with it"
+    return beside.model
 
 
 def thin_out(last: Path, keep_every: int) -> None:
