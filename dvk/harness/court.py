@@ -101,9 +101,8 @@ class Court:
         self.task, self.broken, self._open = task, None, False
         self._left_out, self._alone_ms = {}, None
 
-    def judge(
-        self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
-    ) -> Verdict | None:
+    def judge(self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (),
+              deadline: float | None = None) -> Verdict | None:
         """The verdict; None when the deadline came first.
 
         Args:
@@ -236,7 +235,7 @@ class Court:
             self._left_out[name] = error
 
     def _end_arms(self) -> None:
-        for name in [name for name in self._arms if name != "player"]:
+        for name in self._arms.keys() - {"player"}:
             self._arms.pop(name).close()
 
     def _plannable(self, candidate: Candidate) -> bool:
@@ -262,7 +261,8 @@ class Court:
             error = f"no launch plan can stand for it: {why}"
             return Measured({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
         # What breaks a player that has served before may have been the last candidate's work.
-        return self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
+        played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
+        return None if self.contract == "auto" and recording.mistaken(played) else played
 
     def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> Measured | None:
         """Findings on a launch plan; None where a player that was not fresh ended."""

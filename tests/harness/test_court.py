@@ -137,6 +137,14 @@ def test_what_ends_a_player_that_served_before_may_have_been_another(court: Cour
     assert "(exit 2)" in played(court, dict(GONE), dict(GONE)).findings["error"]
 
 
+def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: Court) -> None:
+    wrong = {"status": "launch_error", "error": "PlanMismatch: aten.scaled_dot_product_attention.default returned other strides"}
+    assert "PlanMismatch" in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
+    court.contract = "auto"
+    court._referee = Referee(dict(wrong))  # type: ignore[assignment]
+    assert court._replayed(candidate("good/triton_affine"), None) is None, "its own process may be right"
+
+
 @pytest.mark.parametrize(("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)])
 def test_a_player_is_kept_unless_it_is_out_of_step(court: Court, status: str, kept: bool) -> None:
     played(court, {"status": status})
