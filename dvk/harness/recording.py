@@ -6,7 +6,6 @@ from typing import Any
 
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness.plans.plan import PlanMismatch
 from dvk.harness.verdicts import Measured, of_death
 from dvk.records import Candidate, Task
 from dvk.sandbox import Death, Session
@@ -15,6 +14,8 @@ RECORDER = "dvk.harness.recorder:serve"
 ENV = {"DVK_RECORDS": "1"}
 """Of the process that recorders are forked from: one of their own, since what recording imports takes seconds, and compiles."""
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+MISTAKEN = "PlanMismatch"
+"""How the error begins where a replay did something else than what was recorded: see `plans.plan`, which imports torch."""
 
 
 def warm(limits: Limits) -> None:
@@ -50,4 +51,4 @@ def launch_plan(
 
 def mistaken(played: Measured | None) -> bool:
     """What was recorded is not what the GPU does: some of PyTorch's operators return other strides than their stand-ins without one."""
-    return played is not None and str(played.findings.get("error")).startswith(PlanMismatch.__name__)
+    return played is not None and str(played.findings.get("error")).startswith(MISTAKEN)

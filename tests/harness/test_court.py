@@ -13,6 +13,7 @@ import torch
 from dvk.harness import Pool, recording, slowdown
 from dvk.harness.court import Court
 from dvk.harness.keeping import let_go
+from dvk.harness.plans.plan import PlanMismatch
 from dvk.harness.ray.seat import Kind, Seat
 from dvk.harness.room import PER_GPU
 from dvk.harness.trial import RefereeDied
@@ -138,8 +139,8 @@ def test_what_ends_a_player_that_served_before_may_have_been_another(court: Cour
 
 
 def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: Court) -> None:
-    wrong = {"status": "launch_error", "error": "PlanMismatch: aten.scaled_dot_product_attention.default returned other strides"}
-    assert "PlanMismatch" in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
+    wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.scaled_dot_product_attention.default returned other strides"}
+    assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
     court.contract = "auto"
     court._referee = Referee(dict(wrong))  # type: ignore[assignment]
     assert court._replayed(candidate("good/triton_affine"), None) is None, "its own process may be right"
