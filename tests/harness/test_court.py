@@ -139,7 +139,7 @@ def test_what_ends_a_player_that_served_before_may_have_been_another(court: Cour
 
 
 def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: Court) -> None:
-    wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.scaled_dot_product_attention.default returned other strides"}
+    wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides"}
     assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
     court.contract = "auto"
     court._referee = Referee(dict(wrong))  # type: ignore[assignment]
