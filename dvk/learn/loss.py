@@ -43,7 +43,7 @@ def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor,
 
 
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """An unbiased, never negative estimate of KL(π ‖ reference) a token: e^d − d − 1, d = log reference − log π (k3), at most 20."""
+    """An unbiased, never negative estimate of KL(π ‖ reference) a token: e^d − d − 1, d = log reference − log π (k3), cut at 20."""
     gap = (reference - logprobs).clamp(max=20.0)
     return torch.expm1(gap) - gap
 
