@@ -66,7 +66,7 @@ CONFIG = Config.model_validate({
     "agents": {"num_candidates": 4, "num_chosen": 1, "num_new_skills": 1},
     "trials": {"samples": 6, "siblings": 1, "relative": 1.05, "level": 0.8}, "library": {"every": 2},
     "learning": {"rate": 4e-3, "pack_tokens": 1024, "batch_tokens": 4096, "micro_packs": 1, "warmup": 0.05},
-    "fit": {"epochs": 16, "save_every": 10_000, "compile": False, "held_out": 0.0}, "credit": {"mismatch": 0.01},
+    "fit": {"epochs": 16, "save_every": 10_000, "compile": False, "held_out": 0.0}, "credit": {"mismatch": 0.01}, "objective": {"kl": 0.02},
 })  # fmt: skip
 
 
