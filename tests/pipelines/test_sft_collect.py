@@ -158,7 +158,8 @@ def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dvk", "sft", "collect", "--out", "run", "--tasks", "500", "--backend", "cpp", "--workers", "1",
                "--set", "collect.mutants=0", "--set", "collect.drawn=1"]  # fmt: skip
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, start_new_session=True)
+                               stdout=subprocess.DEVNULL, start_new_session=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background ignore it
     written = tmp_path / "run" / "collect" / "renderings"
     while process.poll() is None and not list(written.glob("*.jsonl")):
         time.sleep(0.1)
