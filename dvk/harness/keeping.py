@@ -13,7 +13,7 @@ STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_
 """Draws for timed calls: what finds no room is made anew for each candidate. A quarter of the memory, with a referee on every core."""
 
 IDLE_BYTES = 1 << 30
-"""Memory of a GPU that PyTorch may hold for what comes next; a task's float64 copies left 22 GB with one of ten referees."""
+"""Memory of a GPU that PyTorch may hold for what comes next; of ten candidates' processes one held 22 GB, and others found none."""
 
 
 def let_go() -> None:
