@@ -73,6 +73,16 @@ def test_nothing_is_told_of_what_is_not_followed_and_nothing_of_it_is_run(calls:
     assert time.process_time() - began < 5 and not list(tmp_path.iterdir())
 
 
+def test_what_the_rules_of_torch_assert_ends_nothing(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Seen in PyTorch 2.11: 'weight' must be 2-D, got 4-D.
+    def embedding(weight: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("'weight' must be 1-D") if weight.dim() != 1 else KeyError(indices)
+
+    monkeypatch.setattr(F, "embedding", embedding)
+    assert calls.assigned("v0", "F.embedding(x0, x1)") == "'weight' must be 1-D"
+    assert calls.assigned("v0", "F.embedding(x0[0], x1)") is None and calls.shape("v0") is None
+
+
 def test_what_is_changed_in_place_is_no_longer_known(calls: Calls) -> None:
     assert calls.assigned("z0", "x0.t_()") is None
     assert calls.shape("x0") is None and calls.shape("x1") == (8, 6)

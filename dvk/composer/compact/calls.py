@@ -71,9 +71,11 @@ class Calls:
                 found = self._of(ast.parse(value.strip(), mode="eval").body)
         except (_Unknown, NotImplementedError, AttributeError, SyntaxError, RecursionError, MemoryError, ArithmeticError):
             return None
-        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        except (TypeError, ValueError, IndexError, RuntimeError, AssertionError) as error:  # PyTorch's own shape rules assert, too
             said = str(error).strip() or type(error).__name__
             return None if any(word in said.lower() for word in OWN) else said.splitlines()[0][:200]
+        except Exception:  # noqa: BLE001 - a model wrote the call: any rule of PyTorch's may trip over it
+            return None
         if name.isidentifier():
             self.values[name] = found
         return None
