@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dvk.composer.affine import Var
 
@@ -24,6 +24,8 @@ class Term:
     """What varies along columns and k."""
     dtypes: tuple[str, str]
     """Of both operands in memory, or as they would be there."""
+    marks: Mapping[str, Any]
+    """What lowering said of the multiplication. The sum's name may be that of a cast behind it."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ class Form:
     @property
     def tf32(self) -> bool:
         """The task admits products in TF32."""
-        prim = self.terms[0].reduce.prim
-        return prim is not None and bool(prim.attrs["tf32"])
+        return bool(self.terms[0].marks["tf32"])
 
 
 def form_of(kernel: Kernel) -> Form | None:
     """The form, or None for a kernel that is no product or that has neither rows nor columns of its own."""
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
-    if not reduces or not all(i.prim is not None and i.prim.attrs.get("product") for i in reduces):
+    marks = [_marks(kernel, i) for i in reduces]
+    if not reduces or not all(said.get("product") for said in marks):
         return None
     pairs = [_factors(kernel, i) for i in reduces]
     own = frozenset(kernel.rows)
@@ -79,12 +81,18 @@ def form_of(kernel: Kernel) -> Form | None:
     rows = tuple(v for v in live if v not in batch and v not in columns)
     if not columns:
         return None
-    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i))) for i, (a, b) in zip(reduces, turned, strict=True))
+    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i)), said) for i, (a, b), said in zip(reduces, turned, marks, strict=True))
     return Form(batch, rows, columns, terms)
 
 
 def _of(live: Sequence[Var], wanted: frozenset[Var]) -> tuple[Var, ...]:
     return tuple(v for v in live if v in wanted)
+
+
+def _marks(kernel: Kernel, reduce: Instr) -> Mapping[str, Any]:
+    summed = reduce.args[0]
+    prim = None if isinstance(summed, (bool, int, float)) else kernel.instrs[summed.id].prim
+    return {} if prim is None or prim.kind != "pw" else prim.attrs
 
 
 def _factors(kernel: Kernel, reduce: Instr) -> tuple[Instr, Instr]:

@@ -244,7 +244,7 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
     sides = [(t.reduce.id, t.right if wide else t.left, t.left if wide else t.right) for t in form.terms]
     for reduce, _, _ in sides:
         for place in range(short.size):
-            tile.put(f"acc{reduce}_{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})")
+            tile.put(f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})")
     given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
     for id_ in given:
         writer.emit(kernel.instrs[id_])
@@ -259,13 +259,13 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
                 writer.emit(instr)
         for reduce, one, other in sides:
             times = f"v{one.id} * v{other.id}"
-            tile.put(f"acc{reduce}_{place} += " + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times))
+            tile.put(f"acc{reduce}_n{place} += " + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times))
     if base != "0":
         tile.leave()
     for place in range(short.size):
         tile.again(short, str(place))
         for reduce, _, _ in sides:
-            total = f"tl.sum(acc{reduce}_{place}, 1, keep_dims=True)"
+            total = f"tl.sum(acc{reduce}_n{place}, 1, keep_dims=True)"
             if partials is not None:
                 partials.store(writer, reduce, digits["piece"], total)
             else:

@@ -57,6 +57,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]] = {
     "transposed": (lambda x, y: torch.relu(x.t()) + y, lambda: [rand(35, 27), rand(27, 35)]),
     "linear_gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)) * 0.5, lambda: [rand(9, 20), rand(31, 20), rand(31)]),
     "matmul_softmax": (lambda x, y: torch.softmax((x @ y) * 0.3, -1), lambda: [rand(2, 9, 8), rand(2, 8, 15)]),
+    "product_few_rows": (lambda x, w, b: torch.tanh(F.linear(x, w, b)), lambda: [rand(3, 300), rand(45, 300), rand(45)]),
+    "product_long": (lambda x, w, y: F.silu(x @ w) + y, lambda: [rand(37, 530), rand(530, 41), rand(41)]),
+    "product_batches": (lambda x, y: (torch.relu(x) @ y.transpose(1, 2)).clamp(-1, 1), lambda: [rand(3, 20, 33), rand(3, 35, 33)]),
+    "product_gate": (lambda x, v, w: torch.sigmoid(F.linear(x, v)) * F.linear(x, w), lambda: [rand(19, 50), rand(34, 50), rand(34, 50)]),
+    "product_half": (lambda x, w, b: F.relu(F.linear(x, w, b)), lambda: [rand(20, 36).half(), rand(33, 36).half(), rand(33).half()]),
+    "product_vector": (lambda x, w: torch.mv(x, w).exp(), lambda: [rand(70, 150, shift=0.1) * 0.1, rand(150) * 0.1]),
+    "product_norm": (lambda x, w: F.layer_norm(F.linear(x, w), (30,)), lambda: [rand(21, 40), rand(30, 40)]),
     "conv_norm": (
         lambda x, w: F.relu(F.group_norm(F.conv2d(x, w), 2)) + 0.25,
         lambda: [rand(2, 3, 9, 9), rand(4, 3, 3, 3)],

@@ -47,7 +47,7 @@ def run_case(name: str) -> list[str]:
     wrong, seen = [], set()
     for kernel in fused(graph, names, "triton").ordered:
         found = algorithms(kernel, "triton")
-        if len(found) < 3:
+        if len(found) < 3 and kernel.family != "product":
             wrong.append(f"{kernel.summary} has only {list(found)}")
         for algorithm, options in found.items():
             for option in options[:2]:

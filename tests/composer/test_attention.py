@@ -15,7 +15,7 @@ from torch import nn
 
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.compact import structures
-from dvk.composer.recipes import UNSPOKEN
+from dvk.composer.recipes import unspoken
 from dvk.records import Task
 from tests.cli import warm
 from tests.composer.programs import Program, capture, compiled, differences, drop_in
@@ -325,4 +325,4 @@ def test_the_search_proposes_it_and_the_judge_finds_it_right(tmp_path: Path) -> 
 
 def test_texts_that_a_model_learns_have_none_of_it() -> None:
     captured = capture(lambda q, k, v: weighed(scores(q, k), v), *heads(2, 3))
-    assert not any(set(names) & set(UNSPOKEN) for names in structures(captured, "cpp"))
+    assert not any(set(names) & set(unspoken("cpp")) for names in structures(captured, "cpp"))

@@ -317,15 +317,26 @@ def test_variants_cover_the_algorithms_and_say_so(backend: str) -> None:
     assert len({v.text for v in found}) == len(found) >= 16
     tags = {tag for v in found for tag in v.tags if not re.match(r"k\d", tag)}
     assert {"epilogue in place", "epilogue separate", "left to torch"} <= tags
-    of_rows = {v.kernels["k0"][0] for v in found if "k0" in v.kernels}
+    algorithms_said = {words[0] for v in found for words in v.kernels.values()}
     wanted = {"row looped", "row split", "row moments"} if backend == "cpp" else {"row registers", "row looped", "row looped welford"}
-    assert wanted <= of_rows
+    assert wanted <= algorithms_said
+    own = {"own products", "products left to torch"} <= tags, "product tiled threefold" in algorithms_said
+    assert own == ((True, True) if backend == "triton" else (False, False))
     assert all(any(tag.startswith(f"{name}: {phrases[0]}") for tag in v.tags) for v in found for name, phrases in v.kernels.items())
     again = variants(graph, backend, random.Random(0), 24)  # type: ignore[arg-type]
     assert [v.text for v in again] == [v.text for v in found]
-    told = compact.facts(graph, found[0].plan, backend)["k0"]  # type: ignore[arg-type]
+    fused_behind = next(v for v in found if "k0" in v.kernels and "own products" not in v.tags)
+    told = compact.facts(graph, fused_behind.plan, backend)["k0"]  # type: ignore[arg-type]
     assert (told["family"], told["does"], told["length"], told["rows"], told["after"]) == ("row", "norm", 96, 40, "linear")
     assert told["operators"] == ["layer_norm", "gelu", "add"] and told["row length"] == "short"
+
+
+@pytest.mark.parametrize(("rows", "dtype", "own"), [(64, torch.float32, True), (64, torch.float16, True), (4096, torch.float16, False)])
+def test_products_are_its_own_where_they_are_modelled_to_pay(rows: int, dtype: torch.dtype, own: bool) -> None:
+    graph = captured(Function(lambda x, w: F.linear(x, w)), [torch.empty(rows, rows, dtype=dtype), torch.empty(rows, rows, dtype=dtype)])
+    first, *others = variants(graph, "triton", random.Random(0), 8)
+    assert ("own products" in first.tags) == own
+    assert any(("own products" in v.tags) != own for v in others)
 
 
 def test_numbers_of_a_text_are_those_of_its_schedule() -> None:
@@ -341,6 +352,6 @@ def test_texts_are_short() -> None:
     path = FILES["chain_linear_norm_gelu_residual"]
     namespace = run_source(shrink(path.read_text()), path.stem)
     graph = captured(namespace.Model(*namespace.get_init_inputs()), namespace.get_inputs())
-    text = write(graph, Plan(tuple(applicable(graph.graph, "cuda", "triton"))), "triton")
-    pieces = re.findall(r"[A-Za-z_]+|\d|[^\sA-Za-z_\d]|\n", text)
-    assert len(pieces) < 420
+    names = tuple(applicable(graph.graph, "cuda", "triton"))
+    for plan, most in ((Plan(tuple(n for n in names if n != "own_matmul")), 420), (Plan(names), 1200)):
+        assert len(re.findall(r"[A-Za-z_]+|\d|[^\sA-Za-z_\d]|\n", write(graph, plan, "triton"))) < most

@@ -12,7 +12,7 @@ from torch import nn
 
 from dvk.composer import applicable
 from dvk.composer.compact import structures
-from dvk.composer.recipes import UNSPOKEN
+from dvk.composer.recipes import unspoken
 from tests.composer.programs import Program, capture, compiled, differences
 
 randn = torch.randn
@@ -127,4 +127,4 @@ def test_only_alike_linears_are_joined_and_texts_that_a_model_learns_have_none_o
     captured = capture(Mixed(), randn(3, 4))
     assert "pack_linears" not in applicable(captured.graph, "cpu", "cpp")
     captured = capture(Projected(attention), randn(5, 12))
-    assert not any(set(names) & set(UNSPOKEN) for names in structures(captured, "cpp"))
+    assert not any(set(names) & set(unspoken("cpp")) for names in structures(captured, "cpp"))

@@ -27,7 +27,7 @@ from dvk.records import Backend
 
 UNSEEN_SHARE = 0.1
 """Of pairs of condition and algorithm: never taught, to see whether following generalises."""
-ALIKE = ("row", "column")
+ALIKE = ("row", "column", "product")
 """Words of algorithm names that say where, not how."""
 
 

@@ -127,6 +127,7 @@ def elsewhere(rng: random.Random) -> Advice:
         "pointwise": ("flat", "tiled", "grid stride", "serial", "lines", "pieces"),
         "softmax": ("registers", "looped", "looped online", "split", "split online", "online", "recomputed"),
         "logsumexp": ("registers", "looped", "looped online", "split", "online"),
+        "product": ("tiled", "tiled threefold", "tiled split", "tiled threefold split", "skinny"),
         "norm": ("registers", "looped", "looped welford", "looped moments", "registers moments", "moments", "split", "blocks"),
         "reduction": ("registers", "looped", "split", "blocked", "strided looped", "blocks", "serial"),
     }

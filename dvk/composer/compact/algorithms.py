@@ -11,14 +11,19 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer import cpp, triton_schedule
+from dvk.composer import cpp, triton_product_schedule, triton_schedule
 from dvk.composer.kernel import Kernel
+from dvk.composer.product_form import form_of
 from dvk.composer.sizes import power
 from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend
 
 Schedule = dict[str, Any]
 Algorithms = dict[str, list[Schedule]]
+FEW = 5
+"""Schedules of a product's algorithm: a model has ordered them, and the last ones are never worth it."""
+WRITTEN_OUT = 4
+"""Longest short side of a product whose every row or column has lines of its own: longer ones are texts of thousands of words."""
 MIN_LOOP = 8
 """Elements of the shortest row that is worth a loop at all."""
 
@@ -28,8 +33,15 @@ def algorithms(kernel: Kernel, backend: Backend) -> Algorithms:
     if backend == "cpp":
         found = _cpp(kernel)
     else:
-        found = _triton_pointwise(kernel) if kernel.family == "pointwise" else _triton_rows(kernel)
+        found = {"pointwise": _triton_pointwise, "product": _triton_products}.get(kernel.family, _triton_rows)(kernel)
     return {name: options for name, options in found.items() if options}
+
+
+def usual(kernel: Kernel, backend: Backend) -> Schedule:
+    """The schedule of a kernel that nothing is said about."""
+    if kernel.family == "product":
+        return next(iter(algorithms(kernel, backend).values()))[0]
+    return (cpp if backend == "cpp" else triton_schedule).default_schedule(kernel)
 
 
 def name_of(kernel: Kernel, schedule: Schedule, backend: Backend) -> str:
@@ -40,9 +52,12 @@ def name_of(kernel: Kernel, schedule: Schedule, backend: Backend) -> str:
 def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     """The numbers of a schedule as phrases: `block 1024`, `warps 8`. Those that do nothing are not said."""
     rows = kernel.family == "row" or schedule.get("walk") == "strided"
-    words = {"block": "block", "rblock": "block", "yblock": "rows", "splits": "pieces", "programs": "programs", "chunk": "chunk",
-             "width": "vector", "warps": "warps"}
+    words = {"rows": "rows", "columns": "columns", "depth": "depth", "block": "block", "rblock": "block", "yblock": "rows",
+             "splits": "pieces", "programs": "programs", "chunk": "chunk", "width": "vector", "warps": "warps"}
     idle = {"chunk"} if schedule.get("form") == "flat" or (schedule.get("parallel") in ("rows", "serial") and rows) else set()
+    idle |= {"splits"} if schedule.get("splits") == 1 else set()
+    if "depth" in schedule:
+        schedule = {**schedule, "depth": min(schedule["depth"], power(kernel.row_length))}
     found = [f"{words[k]} {schedule[k]}" for k in words if k in schedule and schedule[k] and k not in idle]
     if schedule.get("xblock", 1) > 1:
         found.insert(0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}")
@@ -53,6 +68,9 @@ def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
 
 def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
     kind = schedule["kind"]
+    if kernel.family == "product":
+        how = "skinny" if kind == "skinny" else "tiled threefold" if "dot" in schedule else "tiled"
+        return f"product {how}{' split' if schedule['splits'] > 1 else ''}"
     if kernel.family == "pointwise":
         return {"flat": "flat", "tile": "tiled", "stride": "grid stride"}[kind]
     words = {"persistent": "registers", "looped": "looped", "split": "split"}[kind]
@@ -89,6 +107,15 @@ def _triton_pointwise(kernel: Kernel) -> Algorithms:
         # One run of memory: a tile of one row.
         options += [{"kind": "tile", "yblock": 1, "xblock": min(x, power(total)), "warps": w} for x, w in ((512, 4), (1024, 8))]
     return _named(kernel, options, "triton")
+
+
+def _triton_products(kernel: Kernel) -> Algorithms:
+    form = form_of(kernel)
+    assert form is not None
+    lines = min(form.sizes[1:]) * len(form.terms)
+    options = [o for o in triton_product_schedule.ranked(kernel) if o["kind"] == "product" or lines <= WRITTEN_OUT]
+    found = _named(kernel, options or triton_product_schedule.ranked(kernel), "triton")
+    return {name: options[:FEW] for name, options in found.items()}
 
 
 def _triton_rows(kernel: Kernel) -> Algorithms:

@@ -14,19 +14,22 @@ from typing import Any
 
 from dvk.composer import recipes
 from dvk.composer.capture import Captured
-from dvk.composer.compact.algorithms import Schedule, algorithms, elements, name_of, numbers
+from dvk.composer.compact.algorithms import Schedule, algorithms, elements, name_of, numbers, usual
 from dvk.composer.compact.symbolic import packet
 from dvk.composer.compact.write import DEVICES, fused, written
-from dvk.composer.compose import Plan, renderer
+from dvk.composer.compose import Plan
 from dvk.composer.fuse import Group
 from dvk.composer.lowering import is_view
 from dvk.composer.prims import View
+from dvk.composer.triton_product_schedule import pays
 from dvk.composer.work import does
 from dvk.records import Backend
 
 PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
            "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
 """Recipe → what a plan that has it is said to do."""
+MULTIPLYING = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"}
+"""Operators that products of its own may stand for."""
 SHORT, MEDIUM = 1024, 16384
 """Longest rows that are called short and medium."""
 FEW_ROWS = 256
@@ -87,12 +90,15 @@ def variants(captured: Captured, backend: Backend, rng: random.Random, count: in
 
 def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
     """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
-    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.UNSPOKEN))
+    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.unspoken(backend)))
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
-    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue"))
+    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul"))
     found = [base]
     if "inplace_epilogue" in names:
         found.insert(0, (*base, "inplace_epilogue"))
+    if "own_matmul" in names:
+        own = (*found[0], "own_matmul")
+        found.insert(0 if pays(fused(captured, own, backend).ordered) else 1, own)
     found += [(*found[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names]
     found += [tuple(n for n in found[0] if n != without) for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
               if without in names]
@@ -102,9 +108,8 @@ def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
 
 def full(captured: Captured, plan: Plan, backend: Backend) -> Plan:
     """The plan with a schedule for every kernel."""
-    render = renderer(backend)
     kernels = fused(captured, plan.recipes, backend).ordered
-    return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in kernels})
+    return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels})
 
 
 def _drawn(captured: Captured, names: tuple[str, ...], backend: Backend, rng: random.Random) -> Plan:
@@ -134,6 +139,10 @@ def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
         words.append("left to torch")
     elif read & recipes.PRODUCTS and not in_place:
         words.append("epilogue separate")
+    if any(does(k) == "product" for k in fused(captured, plan.recipes, backend).ordered):
+        words.append("own products")
+    elif backend in recipes.SPOKEN and kernels and MULTIPLYING & set(operators):
+        words.append("products left to torch")
     if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING for o in operators):
         words.append("reductions left to torch")
     tags = (*words, *(f"{name}: {', '.join(phrases)}" for name, phrases in kernels.items()))

@@ -26,11 +26,12 @@ from typing import Any
 
 from dvk.composer import recipes, triton
 from dvk.composer.capture import Captured
+from dvk.composer.compact.algorithms import usual
 from dvk.composer.compact.cpp_text import CppWriter
 from dvk.composer.compact.named import named
 from dvk.composer.compact.program import CompactHost, listed
 from dvk.composer.compact.symbolic import Names, symbolic
-from dvk.composer.compose import Composition, Plan, fuse_graph, renderer
+from dvk.composer.compose import Composition, Plan, fuse_graph
 from dvk.composer.kernel import Kernel
 from dvk.composer.sizes import as_cpp
 from dvk.records import Backend
@@ -73,7 +74,7 @@ def _forget(key: int) -> None:
 
 def fused(captured: Captured, names: tuple[str, ...], backend: Backend) -> Composition:
     """The kernels of a graph under some recipes, with symbolic sizes; of families that the dialect knows."""
-    names = tuple(n for n in names if n not in recipes.UNSPOKEN)
+    names = tuple(n for n in names if n not in recipes.unspoken(backend))
     whole = subject(captured)
     key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
     if key not in _fused:
@@ -89,8 +90,7 @@ def write(captured: Captured, plan: Plan, backend: Backend) -> str:
 def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool]:
     """The compact text of a plan, and whether some kernel writes over what a call returned."""
     composition = fused(captured, plan.recipes, backend)
-    render = renderer(backend)
-    chosen = {k.name: dict(plan.schedules.get(k.name) or render.default_schedule(k)) for k in composition.ordered}
+    chosen = {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered}
     names = listed(composition.graph, composition.prims)
     replay = "cuda_graph" in plan.recipes and backend == "triton"
 
@@ -147,8 +147,8 @@ def _memory(inputs: list[str], outputs: list[str]) -> dict[str, str]:
 _MEMORY = r"(?P<memory>(?:[ao]\d+|part_[a-z]+\d+)\b)"
 _WORDS = {
     "triton": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|"
-                         r"(?P<kind>acc|gap|top|[kgpt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<mask>mask)?\b)"),
-    "cpp": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<mask>))"),
+                         r"(?P<kind>acc|gap|top|[kgpqt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<end>mask|_n\d+)?\b)"),
+    "cpp": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<end>))"),
 }
 """What the renderers number: memory, values, and what belongs to a value."""
 
@@ -162,7 +162,7 @@ def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], 
         if found["value"]:
             return values[int(found["value"])]
         parts = [found["kind"], values[int(found["of"])], *([values[int(found["second"])]] if found["second"] else [])]
-        return "_".join([*parts, *(["mask"] if found["mask"] else [])])
+        return "_".join([*parts, *([found["end"].lstrip("_")] if found["end"] else [])])
 
     return _WORDS[backend].sub(word, line)
 

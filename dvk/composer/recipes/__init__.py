@@ -75,7 +75,8 @@ OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
 UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages", "pack_linears",
             "recurrent_cells", "recurrent_sequences")
-"""Recipes that the compact dialect has no words for."""
+SPOKEN = {"triton": ("own_matmul",)}
+"""Of these, what the compact dialect does have words for in one back end."""
 APART = ("recurrent_cells", "recurrent_sequences")
 """Recipes that take operators apart: of the parts, other recipes make more."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
@@ -132,6 +133,11 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         elif fused:
             found.append(recipe.name)
     return found
+
+
+def unspoken(backend: str) -> tuple[str, ...]:
+    """Recipes that the compact dialect has no words for."""
+    return tuple(name for name in UNSPOKEN if name not in SPOKEN.get(backend, ()))
 
 
 def _owned(graph: Graph) -> set[str]:
