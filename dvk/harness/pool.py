@@ -13,6 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from dvk import machine
@@ -20,6 +21,7 @@ from dvk.config import Config
 from dvk.harness import recording
 from dvk.harness.court import Contract, Court
 from dvk.harness.courts import AnyCourt, elsewhere, open_court
+from dvk.harness.large import Spare, extra_bytes
 from dvk.harness.once import Once
 from dvk.harness.remembered import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
@@ -41,6 +43,7 @@ class Pool:
         self.config = config
         self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
         self._keep = False
+        self._spare = Spare(-(-self.workers // max(1, len(machine.gpu_names()))))
         self._lock = threading.Lock()
         self._idle: dict[object, list[AnyCourt]] = {}
         """Courts that wait for the next `map`, by what they were made for."""
@@ -90,17 +93,21 @@ class Pool:
             MachineError: no sandbox can be started. Jobs in work are given up.
         """
         jobs = list(jobs)
-        desk, where = _Desk(jobs), elsewhere(self.config)
+        where = elsewhere(self.config)
+        desk = _Desk(jobs, self._spare, any_size=bool(where))
         if contract != "module" and any(task.device == "cuda" and candidate.backend != "cpp" for task, candidate in jobs):
             self.warm()
+        if not where and any(task.device == "cuda" for task, _ in jobs):
+            self._spare.look()
         once: Once[Verdict] = Once()
         results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
 
         def work(number: int) -> None:
             court: AnyCourt | None = None
             kind: object = None
+            hand = _Hand(gpu_for(jobs[0][0], first + number) if jobs else None)
             try:
-                while (job := desk.take(court.task.id if court is not None else None)) is not None:
+                while (job := desk.take(hand)) is not None:
                     position, (task, candidate) = job
                     if court is not None and court.task.id != task.id:
                         court.turn_to(task)
@@ -127,6 +134,8 @@ class Pool:
                 results.put(error)
                 if court is not None:
                     court.close()
+            finally:
+                desk.leave(hand)
 
         threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(min(self.workers, max(1, len(desk))))]
         for thread in threads:
@@ -156,7 +165,7 @@ class Pool:
         return court
 
     def _rest(self, kind: object, court: AnyCourt) -> None:
-        if not self._keep or court.broken is not None:
+        if not self._keep or court.broken is not None or extra_bytes(court.task):
             court.close()
             return
         with self._lock:
@@ -178,38 +187,69 @@ class Pool:
         return verdict
 
 
-class _Desk:
-    """Jobs by task; who has worked on a task goes on with it, others take where most is left for each."""
+@dataclass
+class _Hand:
+    """A worker: where it judges, the task it is at, and what it was granted for that."""
 
-    def __init__(self, jobs: list[Job]):
+    gpu: str | None
+    task_id: str | None = None
+    held: int = 0
+
+
+class _Desk:
+    """Jobs by task; who has worked on a task goes on with it, others take where most is left for each and memory is left for that.
+
+    Args:
+        any_size: judged elsewhere, where memory is not ours to reckon with.
+    """
+
+    def __init__(self, jobs: list[Job], spare: Spare, *, any_size: bool = False):
         self._jobs = jobs
-        self._lock = threading.Lock()
+        self._spare = spare
         self._waiting: dict[str, deque[int]] = {}
         self._hands: dict[str, int] = {}
+        self._extra: dict[str, int] = {}
         for position, (task, _) in enumerate(jobs):
             self._waiting.setdefault(task.id, deque()).append(position)
+            self._extra.setdefault(task.id, 0 if any_size else extra_bytes(task))
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def take(self, task_id: str | None) -> tuple[int, Job] | None:
-        """A job, of the task at hand if there is one left; None when all are taken."""
-        with self._lock:
-            if task_id is None or not self._waiting.get(task_id):
-                if task_id is not None:
-                    self._hands[task_id] -= 1
-                left = {name: len(jobs) / (1 + self._hands.get(name, 0)) for name, jobs in self._waiting.items() if jobs}
-                if not left:
-                    return None
-                task_id = max(left, key=lambda name: left[name])
+    def take(self, hand: _Hand) -> tuple[int, Job] | None:
+        """A job, of the task at hand if there is one left; None when all are taken. Waits while there is memory for none that is left."""
+        with self._spare.changed:
+            if hand.task_id is None or not self._waiting.get(hand.task_id):
+                self._put_down(hand)
+                while (task_id := self._chosen(hand)) is None:
+                    if not any(self._waiting.values()):
+                        return None
+                    self._spare.changed.wait()
+                hand.task_id, hand.held = task_id, self._extra[task_id]
                 self._hands[task_id] = self._hands.get(task_id, 0) + 1
-            position = self._waiting[task_id].popleft()
+            position = self._waiting[hand.task_id].popleft()
             return position, self._jobs[position]
+
+    def leave(self, hand: _Hand) -> None:
+        """The worker takes no more jobs."""
+        with self._spare.changed:
+            self._put_down(hand)
 
     def shut(self) -> None:
         """No more jobs for anybody."""
-        with self._lock:
+        with self._spare.changed:
             self._waiting.clear()
+            self._spare.changed.notify_all()
+
+    def _chosen(self, hand: _Hand) -> str | None:
+        left = {name: len(jobs) / (1 + self._hands.get(name, 0)) for name, jobs in self._waiting.items() if jobs}
+        return next((n for n in sorted(left, key=lambda name: -left[name]) if self._spare.granted(hand.gpu, self._extra[n])), None)
+
+    def _put_down(self, hand: _Hand) -> None:
+        if hand.task_id is not None:
+            self._hands[hand.task_id] -= 1
+            self._spare.give_back(hand.gpu, hand.held)
+            hand.task_id, hand.held = None, 0
 
 
 def gpu_for(task: Task, worker: int) -> str | None:
