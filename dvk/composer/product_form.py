@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dvk.composer.affine import Var
 
 if TYPE_CHECKING:
     from dvk.composer.kernel import Argument, Instr, Kernel
+    from dvk.composer.prims import Prim
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Term:
     """What varies along columns and k."""
     dtypes: tuple[str, str]
     """Of both operands in memory, or as they would be there."""
-    marks: Mapping[str, Any]
-    """What lowering said of the multiplication. The sum's name may be that of a cast behind it."""
+    times: Prim
+    """The multiplication, of which lowering said what kind it is; the sum's primitive may be a cast behind it."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ class Form:
     @property
     def tf32(self) -> bool:
         """The task admits products in TF32."""
-        return bool(self.terms[0].marks["tf32"])
+        return bool(self.terms[0].times.attrs["tf32"])
 
 
 def form_of(kernel: Kernel) -> Form | None:
     """The form, or None for a kernel that is no product or that has neither rows nor columns of its own."""
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
-    marks = [_marks(kernel, i) for i in reduces]
-    if not reduces or not all(said.get("product") for said in marks):
+    times = [made for i in reduces if (made := _summed(kernel, i)) is not None and made.attrs.get("product")]
+    if not reduces or len(times) < len(reduces):
         return None
     pairs = [_factors(kernel, i) for i in reduces]
     own = frozenset(kernel.rows)
@@ -81,7 +82,7 @@ def form_of(kernel: Kernel) -> Form | None:
     rows = tuple(v for v in live if v not in batch and v not in columns)
     if not columns:
         return None
-    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i)), said) for i, (a, b), said in zip(reduces, turned, marks, strict=True))
+    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i)), made) for i, (a, b), made in zip(reduces, turned, times, strict=True))
     return Form(batch, rows, columns, terms)
 
 
@@ -89,10 +90,10 @@ def _of(live: Sequence[Var], wanted: frozenset[Var]) -> tuple[Var, ...]:
     return tuple(v for v in live if v in wanted)
 
 
-def _marks(kernel: Kernel, reduce: Instr) -> Mapping[str, Any]:
+def _summed(kernel: Kernel, reduce: Instr) -> Prim | None:
     summed = reduce.args[0]
     prim = None if isinstance(summed, (bool, int, float)) else kernel.instrs[summed.id].prim
-    return {} if prim is None or prim.kind != "pw" else prim.attrs
+    return prim if prim is not None and prim.kind == "pw" else None
 
 
 def _factors(kernel: Kernel, reduce: Instr) -> tuple[Instr, Instr]:

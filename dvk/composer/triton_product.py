@@ -32,6 +32,8 @@ from dvk.composer.triton_write import Function, Writer
 KINDS = ("product", "skinny")
 MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` takes."""
+MIN_DEPTH = 2
+"""The same of `skinny`."""
 
 
 class Operand(Writer):
@@ -234,7 +236,7 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
     wide = num_columns >= num_rows
     long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
     short = Axis("y" if wide else "x", form.rows if wide else form.columns)
-    depth = max(min(schedule["depth"], power(kernel.row_length)), 2)
+    depth = max(min(schedule["depth"], power(kernel.row_length)), MIN_DEPTH)
     k = Axis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
     z = [Axis("z", form.batch)] if form.batch else []
     writer = Writer(kernel, [*z, long, short, k])

@@ -325,4 +325,5 @@ def test_the_search_proposes_it_and_the_judge_finds_it_right(tmp_path: Path) -> 
 
 def test_texts_that_a_model_learns_have_none_of_it() -> None:
     captured = capture(lambda q, k, v: weighed(scores(q, k), v), *heads(2, 3))
+    assert not any({"attention", "own_gathers", "common_subexpressions"} & set(names) for names in structures(captured, "triton"))
     assert not any(set(names) & set(unspoken("cpp")) for names in structures(captured, "cpp"))

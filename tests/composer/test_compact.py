@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dvk.agents.teacher.advice import Advice, follow
 from dvk.composer import Plan, applicable, compact
-from dvk.composer.compact import Unreadable, algorithms, prompt, variants, write
+from dvk.composer.compact import Unreadable, algorithms, prompt, structures, variants, write
 from dvk.composer.compact.write import fused
 from dvk.composer.sizes import as_cpp, named, over
 from dvk.records import Task
@@ -331,20 +333,43 @@ def test_variants_cover_the_algorithms_and_say_so(backend: str) -> None:
     assert told["operators"] == ["layer_norm", "gelu", "add"] and told["row length"] == "short"
 
 
-@pytest.mark.parametrize(("rows", "dtype", "own"), [(64, torch.float32, True), (64, torch.float16, True), (4096, torch.float16, False)])
+@pytest.mark.parametrize(("rows", "dtype", "own"), [(64, torch.float32, True), (64, torch.float16, True), (512, torch.float64, False)])
 def test_products_are_its_own_where_they_are_modelled_to_pay(rows: int, dtype: torch.dtype, own: bool) -> None:
-    graph = captured(Function(lambda x, w: F.linear(x, w)), [torch.empty(rows, rows, dtype=dtype), torch.empty(rows, rows, dtype=dtype)])
+    graph = captured(Function(lambda x, w: F.linear(x, w)), [torch.zeros(rows, rows, dtype=dtype), torch.zeros(rows, rows, dtype=dtype)])
     first, *others = variants(graph, "triton", random.Random(0), 8)
     assert ("own products" in first.tags) == own
     assert any(("own products" in v.tags) != own for v in others)
 
 
-def test_numbers_of_a_text_are_those_of_its_schedule() -> None:
-    graph = captured(Function(lambda x: torch.softmax(x, -1)), [rand(300, 5000)], ["x"])
+def test_texts_of_many_products_leave_them_to_torch() -> None:
+    def layers(x: torch.Tensor, w: torch.Tensor, count: int) -> torch.Tensor:
+        for _ in range(count):
+            x = F.gelu(F.linear(x, w))
+        return x
+
+    few, many = (structures(captured(Function(lambda x, w, n=n: layers(x, w, n)), [rand(64, 64), rand(64, 64)]), "triton") for n in (2, 20))
+    assert any("own_matmul" in names for names in few) and not any("own_matmul" in names for names in many)
+
+
+@pytest.mark.parametrize("product", [
+    lambda x, w: x @ w, lambda x, w: F.gelu(torch.einsum("ik,kj->ij", x, w)), lambda x, w: F.gelu(torch.mv(x, w[:, 0])),
+])  # fmt: skip
+def test_leaving_products_to_torch_can_be_asked_for(product: Any) -> None:
+    graph = captured(Function(product), [rand(64, 96), rand(96, 64)])
+    told = [follow(graph, [Advice(structure=wanted)], "triton") for wanted in ("products left to torch", "own products")]
+    assert ["own_matmul" in plan.recipes for plan in told if plan is not None] in ([False], [True])
+
+
+@pytest.mark.parametrize(("function", "sizes"), [
+    (lambda x: torch.softmax(x, -1), [(300, 5000)]), (lambda x, w: torch.relu(x @ w), [(33, 6), (6, 40)]),
+    (lambda x, w: torch.relu(x @ w), [(3, 700), (700, 40)]),
+])  # fmt: skip
+def test_numbers_of_a_text_are_those_of_its_schedule(function: Any, sizes: list[tuple[int, int]]) -> None:
+    graph = captured(Function(function), [rand(*size) for size in sizes])
     for variant in variants(graph, "triton", random.Random(1), 16):
         for phrase in variant.kernels.get("k0", ())[1:]:
             word, number = phrase.rsplit(" ", 1)
-            if word in ("block", "warps"):
+            if word in ("block", "warps", "depth", "columns") and "left to torch" not in variant.tags:
                 assert re.search(rf"\b{number}\b", variant.text), (phrase, variant.text)
 
 

@@ -16,6 +16,7 @@ from dvk.composer.kernel import Kernel
 from dvk.composer.product_form import form_of
 from dvk.composer.sizes import power
 from dvk.composer.triton_online import SoftmaxPair, online_pair
+from dvk.composer.triton_product import MIN_DEPTH, MIN_DOT
 from dvk.records import Backend
 
 Schedule = dict[str, Any]
@@ -57,7 +58,8 @@ def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     idle = {"chunk"} if schedule.get("form") == "flat" or (schedule.get("parallel") in ("rows", "serial") and rows) else set()
     idle |= {"splits"} if schedule.get("splits") == 1 else set()
     if "depth" in schedule:
-        schedule = {**schedule, "depth": min(schedule["depth"], power(kernel.row_length))}
+        least = MIN_DOT if schedule["kind"] == "product" else MIN_DEPTH
+        schedule = {**schedule, "depth": max(min(schedule["depth"], power(kernel.row_length)), least)}
     found = [f"{words[k]} {schedule[k]}" for k in words if k in schedule and schedule[k] and k not in idle]
     if schedule.get("xblock", 1) > 1:
         found.insert(0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}")

@@ -20,7 +20,7 @@ from dvk.composer.compact.write import DEVICES, fused, written
 from dvk.composer.compose import Plan
 from dvk.composer.fuse import Group
 from dvk.composer.lowering import is_view
-from dvk.composer.prims import View
+from dvk.composer.prims import FLOATS, View
 from dvk.composer.triton_product_schedule import pays
 from dvk.composer.work import does
 from dvk.records import Backend
@@ -28,8 +28,10 @@ from dvk.records import Backend
 PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
            "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
 """Recipe → what a plan that has it is said to do."""
-MULTIPLYING = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"}
+MULTIPLYING = {"linear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "einsum"}
 """Operators that products of its own may stand for."""
+MAX_PRODUCTS = 8
+"""Kernels of a plan with products of its own: each is a text of some thousand characters, and a model reads a few thousand tokens."""
 SHORT, MEDIUM = 1024, 16384
 """Longest rows that are called short and medium."""
 FEW_ROWS = 256
@@ -98,7 +100,9 @@ def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
         found.insert(0, (*base, "inplace_epilogue"))
     if "own_matmul" in names:
         own = (*found[0], "own_matmul")
-        found.insert(0 if pays(fused(captured, own, backend).ordered) else 1, own)
+        kernels = fused(captured, own, backend).ordered
+        if sum(k.family == "product" for k in kernels) <= MAX_PRODUCTS:
+            found.insert(0 if pays((k, usual(k, backend)) for k in kernels) else 1, own)
     found += [(*found[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names]
     found += [tuple(n for n in found[0] if n != without) for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
               if without in names]
@@ -141,7 +145,7 @@ def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
         words.append("epilogue separate")
     if any(does(k) == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
-    elif backend in recipes.SPOKEN and kernels and MULTIPLYING & set(operators):
+    elif backend in recipes.SPOKEN and any(packet(n) in MULTIPLYING and n.dtype in FLOATS for n in captured.graph.nodes):
         words.append("products left to torch")
     if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING for o in operators):
         words.append("reductions left to torch")
