@@ -5,13 +5,12 @@ Budgets are in tokens, texts in characters: what is shown must not depend on who
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from dvk.composer import Captured
 from dvk.records import Backend, Skill, Task, TensorSpec
+from dvk.tasks.sizes import num_bytes, tensor_bytes
 
 CHARS_PER_TOKEN = 3
 """Byte-level BPEs with large vocabularies take 3 to 4 characters of code a token; the lower end keeps budgets."""
@@ -85,17 +84,9 @@ def task(subject: Subject, num_tokens: int) -> str:
 
 def traffic(subject: Subject) -> int:
     """Bytes of the task's inputs, weights and results, once each: what a call moves at least. Without a graph, weights are not known."""
-    specs = [(spec.dtype, spec.shape) for spec in (*subject.task.inputs, *subject.task.outputs)]
-    if subject.captured is not None:
-        nodes = [node for node in subject.captured.graph.nodes if node.op in ("param", "buffer")]
-        specs += [(node.dtype, node.shape) for node in nodes if node.dtype is not None and node.shape is not None]
-    return sum(prod(shape) * _width(dtype) for dtype, shape in specs)
-
-
-def _width(dtype: str) -> int:
-    """Bytes of an element of a torch dtype by its name: `bfloat16` → 2, `complex64` → 8, `bool` → 1."""
-    bits = re.search(r"\d+", dtype)
-    return max(1, int(bits[0]) // 8) if bits else 1
+    nodes = subject.captured.graph.nodes if subject.captured is not None else ()
+    weights = [node for node in nodes if node.op in ("param", "buffer")]
+    return num_bytes(subject.task) + tensor_bytes((n.dtype, n.shape) for n in weights if n.dtype is not None and n.shape is not None)
 
 
 def tensor(spec: TensorSpec) -> str:

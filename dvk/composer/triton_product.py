@@ -32,8 +32,6 @@ from dvk.composer.triton_write import Function, Writer
 KINDS = ("product", "skinny")
 MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` takes."""
-MIN_DEPTH = 2
-"""The same of `skinny`."""
 
 
 class Operand(Writer):
@@ -82,7 +80,7 @@ def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Pa
     piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule["group"])
     tile.define(y, "0" if y.blocks == 1 else f"yid * {y.block}")
     tile.define(x, "0" if x.blocks == 1 else f"xid * {x.block}")
-    sums = _Sums(writer, form, y, x, _depth_of(kernel, schedule), "tf32" if form.tf32 else schedule.get("dot", "ieee"))
+    sums = _Sums(writer, form, y, x, depth_of(kernel, schedule), "tf32" if form.tf32 else schedule.get("dot", "ieee"))
     sums.run(piece, splits, schedule["stages"])
     if partials is not None:
         for term in form.terms:
@@ -106,8 +104,10 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> Axis:
     return Axis(name, variables, block, leaves_rest(size, block))
 
 
-def _depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
-    return max(min(schedule["depth"], power(kernel.row_length)), MIN_DOT)
+def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
+    """Elements of k at a time: those of the schedule, but no more than the next power of two."""
+    least = MIN_DOT if schedule["kind"] == "product" else 2
+    return max(min(schedule["depth"], power(kernel.row_length)), least)
 
 
 def _place(writer: Writer, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
@@ -236,7 +236,7 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
     wide = num_columns >= num_rows
     long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
     short = Axis("y" if wide else "x", form.rows if wide else form.columns)
-    depth = max(min(schedule["depth"], power(kernel.row_length)), MIN_DEPTH)
+    depth = depth_of(kernel, schedule)
     k = Axis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
     z = [Axis("z", form.batch)] if form.batch else []
     writer = Writer(kernel, [*z, long, short, k])

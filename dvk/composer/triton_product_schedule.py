@@ -71,8 +71,8 @@ class Work:
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
-    work, options = _work(kernel), ranked(kernel)
-    kind = work.kind
+    work = _work(kernel)
+    kind, options = work.kind, _ranked(work)
     # Options that differ in splits alone are neighbours: each tile once before any of them twice.
     shapes = [_shape(option) for option in options]
     firsts = [option for n, option in enumerate(options) if shapes[n] not in shapes[:n]]
@@ -88,7 +88,10 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 def ranked(kernel: Kernel) -> list[dict[str, Any]]:
     """All alternatives whose programs make one tile each, the best guess first."""
-    work = _work(kernel)
+    return _ranked(_work(kernel))
+
+
+def _ranked(work: Work) -> list[dict[str, Any]]:
     return sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
 
 

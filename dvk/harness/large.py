@@ -6,13 +6,13 @@ several times that. Seen on 80 GB: honest candidates refused, references broken,
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
 
 from dvk import machine
 from dvk.harness.room import WORKER_BYTES
 from dvk.records import Task
+from dvk.tasks.sizes import num_bytes
 
 COPIES = 8
 """A task's inputs and outputs that its referee, reference and candidate hold together: as drawn, in float64, as expected, as answered."""
@@ -24,13 +24,7 @@ def extra_bytes(task: Task) -> int:
     """Memory of a GPU that judging the task takes beyond what every worker is reckoned with."""
     if task.device != "cuda":
         return 0
-    tensors = sum(math.prod(spec.shape) * _width(spec.dtype) for spec in (*task.inputs, *task.outputs))
-    return max(0, COPIES * tensors - PLAIN_BYTES)
-
-
-def _width(dtype: str) -> int:
-    bits = "".join(c for c in dtype if c.isdigit())
-    return {"complex64": 8, "complex128": 16}.get(dtype, int(bits) // 8 if bits in ("8", "16", "32", "64") else 1)
+    return max(0, COPIES * num_bytes(task) - PLAIN_BYTES)
 
 
 class Spare:

@@ -165,7 +165,7 @@ class Pool:
         return court
 
     def _rest(self, kind: object, court: AnyCourt) -> None:
-        if not self._keep or court.broken is not None or extra_bytes(court.task):
+        if not self._keep or court.broken is not None or (isinstance(court, Court) and extra_bytes(court.task)):
             court.close()
             return
         with self._lock:

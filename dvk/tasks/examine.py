@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import torch
 
 from dvk.errors import DvkError, MachineError, TaskError
-from dvk.records import Task, TensorSpec, content_hash
+from dvk.records import Task, content_hash
 from dvk.tasks import entry, variants
 from dvk.tasks.build import Built, build, run_file
 from dvk.tasks.draw import Call
 from dvk.tasks.precision import Watch, classify
+from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.state import State, generators, restore, seeded, snapshot
 from dvk.tasks.trees import Named, describe, named_inputs, named_tensors
@@ -169,7 +170,6 @@ def _nan_hint(built: Built) -> str:
 # ---------------------------------------------------------------- other shapes
 
 def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
-    num_bytes = sum(_bytes(spec) for spec in (*task.inputs, *task.outputs))
     indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
     state = snapshot(built.model)
     end = time.monotonic() + SEARCH_S
@@ -177,7 +177,7 @@ def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
     for axis in variants.axes(task.inputs):
         for group in axis.groups:
             accepted = 0
-            for name, size in variants.sizes(axis, num_bytes, enough=found >= variants.BATCH_ENOUGH):
+            for name, size in variants.sizes(axis, num_bytes(task), enough=found >= variants.BATCH_ENOUGH):
                 if found >= variants.MAX_VARIANTS or time.monotonic() > end:
                     return
                 if size == 1 and not variants.safe_to_broadcast(axis, group):
@@ -216,10 +216,3 @@ def _alive() -> bool:
         return True
     except RuntimeError:
         return False
-
-
-def _bytes(spec: TensorSpec) -> int:
-    elements = 1
-    for size in spec.shape:
-        elements *= size
-    return elements * getattr(torch, spec.dtype).itemsize

@@ -16,7 +16,7 @@ from dvk.composer.kernel import Kernel
 from dvk.composer.product_form import form_of
 from dvk.composer.sizes import power
 from dvk.composer.triton_online import SoftmaxPair, online_pair
-from dvk.composer.triton_product import MIN_DEPTH, MIN_DOT
+from dvk.composer.triton_product import depth_of
 from dvk.records import Backend
 
 Schedule = dict[str, Any]
@@ -41,7 +41,7 @@ def algorithms(kernel: Kernel, backend: Backend) -> Algorithms:
 def usual(kernel: Kernel, backend: Backend) -> Schedule:
     """The schedule of a kernel that nothing is said about."""
     if kernel.family == "product":
-        return next(iter(algorithms(kernel, backend).values()))[0]
+        return _products(kernel)[0]
     return (cpp if backend == "cpp" else triton_schedule).default_schedule(kernel)
 
 
@@ -58,8 +58,7 @@ def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     idle = {"chunk"} if schedule.get("form") == "flat" or (schedule.get("parallel") in ("rows", "serial") and rows) else set()
     idle |= {"splits"} if schedule.get("splits") == 1 else set()
     if "depth" in schedule:
-        least = MIN_DOT if schedule["kind"] == "product" else MIN_DEPTH
-        schedule = {**schedule, "depth": max(min(schedule["depth"], power(kernel.row_length)), least)}
+        schedule = {**schedule, "depth": depth_of(kernel, schedule)}
     found = [f"{words[k]} {schedule[k]}" for k in words if k in schedule and schedule[k] and k not in idle]
     if schedule.get("xblock", 1) > 1:
         found.insert(0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}")
@@ -112,12 +111,15 @@ def _triton_pointwise(kernel: Kernel) -> Algorithms:
 
 
 def _triton_products(kernel: Kernel) -> Algorithms:
-    form = form_of(kernel)
+    return {name: options[:FEW] for name, options in _named(kernel, _products(kernel), "triton").items()}
+
+
+def _products(kernel: Kernel) -> list[Schedule]:
+    """Schedules of a product that texts are written in, the best guess first."""
+    form, options = form_of(kernel), triton_product_schedule.ranked(kernel)
     assert form is not None
     lines = min(form.sizes[1:]) * len(form.terms)
-    options = [o for o in triton_product_schedule.ranked(kernel) if o["kind"] == "product" or lines <= WRITTEN_OUT]
-    found = _named(kernel, options or triton_product_schedule.ranked(kernel), "triton")
-    return {name: options[:FEW] for name, options in found.items()}
+    return [o for o in options if o["kind"] == "product" or lines <= WRITTEN_OUT] or options
 
 
 def _triton_rows(kernel: Kernel) -> Algorithms:

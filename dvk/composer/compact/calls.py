@@ -69,12 +69,12 @@ class Calls:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = self._of(ast.parse(value.strip(), mode="eval").body)
-        except (_Unknown, NotImplementedError, AttributeError, SyntaxError, RecursionError, MemoryError, ArithmeticError):
+        except (NotImplementedError, RecursionError):  # RuntimeErrors that say nothing of the call
             return None
         except (TypeError, ValueError, IndexError, RuntimeError, AssertionError) as error:  # PyTorch's own shape rules assert, too
             said = str(error).strip() or type(error).__name__
             return None if any(word in said.lower() for word in OWN) else said.splitlines()[0][:200]
-        except Exception:  # noqa: BLE001 - a model wrote the call: any rule of PyTorch's may trip over it
+        except Exception:  # noqa: BLE001 - not known, or a rule of PyTorch's has tripped over what a model wrote
             return None
         if name.isidentifier():
             self.values[name] = found

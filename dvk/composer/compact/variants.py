@@ -143,9 +143,10 @@ def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
         words.append("left to torch")
     elif read & recipes.PRODUCTS and not in_place:
         words.append("epilogue separate")
-    if any(does(k) == "product" for k in fused(captured, plan.recipes, backend).ordered):
+    if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
-    elif backend in recipes.SPOKEN and any(packet(n) in MULTIPLYING and n.dtype in FLOATS for n in captured.graph.nodes):
+    elif "own_matmul" not in recipes.unspoken(backend) and any(
+            operator in MULTIPLYING and node.dtype in FLOATS for operator, node in zip(operators, captured.graph.nodes, strict=True)):
         words.append("products left to torch")
     if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING for o in operators):
         words.append("reductions left to torch")

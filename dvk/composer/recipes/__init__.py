@@ -75,8 +75,9 @@ OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
 UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages", "pack_linears",
             "recurrent_cells", "recurrent_sequences")
+"""Recipes that the compact dialect has no words for…"""
 SPOKEN = {"triton": ("own_matmul",)}
-"""Of these, what the compact dialect does have words for in one back end."""
+"""…but in this back end; see `unspoken`."""
 APART = ("recurrent_cells", "recurrent_sequences")
 """Recipes that take operators apart: of the parts, other recipes make more."""
 REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",

@@ -1,0 +1,24 @@
+"""How many bytes tensors have, told from their specs alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from dvk.records import Task
+
+
+def num_bytes(task: Task) -> int:
+    """Of a task's inputs and outputs, once each."""
+    return tensor_bytes((spec.dtype, spec.shape) for spec in (*task.inputs, *task.outputs))
+
+
+def tensor_bytes(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> int:
+    """Of the elements of tensors, by dtype and shape; dtypes go by torch's names: `bfloat16`, `complex64`, `bool`."""
+    return sum(math.prod(shape) * _width(dtype) for dtype, shape in tensors)
+
+
+def _width(dtype: str) -> int:
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
