@@ -9,7 +9,8 @@ too, except in the few cases named in `doubtful`; those are captured the slow wa
 with fake tensors (a `tolist()` in the constructor, a numpy detour).
 
 Fake tensors have no device to speak of: a task for a GPU is traced as one for the CPU and relabelled, so that no child
-opens a GPU, and none is needed. Files that name a device themselves are captured the slow way.
+opens a GPU, and none is needed. What a GPU lays out otherwise is laid out so (`_attended`). Files that name a device
+themselves are captured the slow way.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.capture import CannotCompose, Captured, trace, trace_module
 from dvk.config import Limits
-from dvk.records import Graph, Node, Task
+from dvk.records import Device, Graph, Node, Task
 from dvk.sandbox import Death
 from dvk.tasks.batch import each
 
@@ -79,8 +81,12 @@ def child(channel: Any) -> None:
                 del sys.modules[name]  # hundreds of tasks' globals are memory
 
 
-def trace_quickly(task: Task) -> Captured:
+def trace_quickly(task: Task, kernels: Device | None = None) -> Captured:
     """What `capture.trace` gives, with fake tensors where they are as good.
+
+    Args:
+        task: where there is no GPU, one for the CPU, whatever its graph is for.
+        kernels: of what device results are laid out as; the task's where nothing else is said.
 
     Raises:
         CannotCompose, TaskError: as `trace`.
@@ -88,20 +94,20 @@ def trace_quickly(task: Task) -> Captured:
     if task.device != "cpu" and re.search(r"cuda|cpu|device", task.source):
         return trace(task)
     try:
-        captured = trace_fake(task)
+        captured = trace_fake(task, kernels)
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
         return trace(task)
     return trace(task) if doubtful(captured.graph) else captured
 
 
-def trace_fake(task: Task) -> Captured:
+def trace_fake(task: Task, kernels: Device | None = None) -> Captured:
     """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from dvk.composer.capture import positional
     from dvk.tasks.build import build
 
-    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device):
+    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, kernels or task.device):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
         if kwargs:
@@ -135,11 +141,32 @@ class _Elsewhere:
         return self._kind
 
 
+ALIKE = 256
+"""Widest head that PyTorch's attention in 16 bits on a GPU, cuDNN's or flash attention, lays out as its query."""
+
+
+def _attended(answer: Any, query: Any, mask: Any) -> Any:
+    """What attention gives, laid out as it is on a GPU; on a CPU it lies as its query does.
+
+    As PyTorch 2.11 to 2.13 choose among their kernels where 16 bits have flash attention. Memory-efficient attention, all there is for float32, returns what it has written
+    as [batch, tokens, heads, width]; what none of them takes, products in row-major order.
+    """
+    import torch
+
+    batch, heads, tokens, width = answer.shape
+    padded = -width % 8
+    if query.element_size() == 2 and width <= ALIKE and (mask is None or not padded):
+        return torch.empty_like(torch.nn.functional.pad(query, (0, padded)))[..., :width] if padded else answer
+    if query.element_size() <= 4 and width * query.element_size() % 16 == 0:
+        return answer.new_empty(batch, tokens, heads, width).transpose(1, 2)
+    return answer.new_empty(answer.shape)
+
+
 @contextmanager
-def _patched(device: str) -> Iterator[None]:
+def _patched(device: str, kernels: str) -> Iterator[None]:
     """What building and exporting with fake tensors takes, for the time of one capture in this child."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     from dvk.composer import embedded, observe
 
@@ -167,15 +194,26 @@ def _patched(device: str) -> Iterator[None]:
             for kind, were in zip(held, weights, strict=True):
                 kind.update(were)
 
-    kept = torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe
+    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})) -> Any:
+        # Around the mode's cache, which tasks for both devices share.
+        found: Any = kept[4](self, function, types, args, kwargs)
+        if function is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
+            return found
+        with self:
+            return _attended(found[0], args[0], kwargs.get("attn_mask")), *found[1:]
+
+    kept = torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe, FakeTensorMode.dispatch
     try:
         torch.nn.Module._apply = apply  # type: ignore[method-assign]
         embedded.dvk_tensors = (torch.Tensor, FakeTensor, _Elsewhere)  # type: ignore[assignment]  # the hash must not see them
         embedded.dvk_config = config
         observe.observe = lambda program, args: {}
+        if kernels == "cuda":
+            FakeTensorMode.dispatch = dispatch  # type: ignore[assignment, method-assign]
         yield
     finally:
-        torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe = kept  # type: ignore[method-assign]
+        (torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe,  # type: ignore[method-assign]
+         FakeTensorMode.dispatch) = kept  # type: ignore[method-assign]
 
 
 LAYOUT_DEPENDS = {"batch_norm", "instance_norm", "group_norm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d",

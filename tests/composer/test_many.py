@@ -59,6 +59,35 @@ def test_equal_to_capture_on_a_gpu() -> None:
         assert many[index] == trace(one), one.source
 
 
+ATTENDED = {
+    ("float32", 16): (240, 16, 48, 1), ("float32", 6): (90, 30, 6, 1), ("float64", 16): (240, 80, 16, 1),
+    ("bfloat16", 16): (240, 80, 16, 1), ("bfloat16", 12): (240, 80, 16, 1), ("float16", 264): (3960, 264, 792, 1),
+}
+"""Type and width of heads → strides of attention over 5 tokens of 3 heads on a GPU."""
+
+
+def attention(kind: str, width: int) -> Task:
+    tensors = f"torch.randn(2, 3, 5, {width}).to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"
+    return task(written("return F.scaled_dot_product_attention(x, y, y).relu()", inputs=tensors, parameters="x, y"))
+
+
+def test_attention_lies_as_on_the_device_asked_for() -> None:
+    """A GPU's attention answers in layouts of its own, which what follows keeps and texts are written for."""
+    for (kind, width), strides in ATTENDED.items():
+        one = attention(kind, width)
+        there, here = trace_fake(one, "cuda").graph.nodes, trace_fake(one, "cpu").graph.nodes
+        assert there[-2].strides == strides and here == trace(one).graph.nodes, (kind, width)
+        # Rows with gaps between them nothing keeps.
+        assert there[-1].strides == (strides if strides[2] in (width, 3 * width) else (15 * width, 5 * width, width, 1)), (kind, width)
+
+
+@pytest.mark.gpu
+def test_attention_lies_so_on_a_gpu() -> None:
+    for kind, width in ATTENDED:
+        there = attention(kind, width).model_copy(update={"device": "cuda"})
+        assert trace_fake(there) == trace(there), (kind, width)
+
+
 def test_doubtful_layouts_are_looked_at() -> None:
     """What meta functions get wrong is captured the slow way, and so is what fake tensors cannot do."""
     one_channel = written("return self.conv(x)", "self.conv = nn.Conv2d(1, 4, 3)", "torch.randn(2, 1, ROWS, 9)")

@@ -14,17 +14,21 @@ from typing import Any
 import pytest
 import torch
 
+from dvk.composer.compact import prompt
+from dvk.composer.many import trace_quickly
 from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
 from dvk.pipelines.sft.collect import renderings
-from dvk.pipelines.sft.families import Text, family_of, sample, texts
+from dvk.pipelines.sft.executing import executed
+from dvk.pipelines.sft.families import Text, family_of, layouts, sample, texts
 from dvk.pipelines.sft.filtering import Voucher, reference, sifted
 from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
 from dvk.pipelines.sft.stages import refuse_ungated, sources
 from dvk.runs import RunFolder
 from tests.composer.compact_programs import Function, captured
+from tests.composer.test_many import attention
 
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 6, "offset": 1.0}})
 
@@ -162,6 +166,17 @@ def test_mutants_are_of_families_and_not_executed() -> None:
     assert [t.id for t in sample(found, 10, 0)] == ["id1"]
     families = decided(found, [{"family": "family", "wrong": None}])
     assert families["family"]["texts"] == 2 and families["family"]["refused"] is None and families["rare"]["refused"] is not None
+
+
+def test_a_text_is_executed_only_where_values_lie_as_it_was_told() -> None:
+    """A GPU's attention answers in another layout than a CPU's: who reads the one as the other is right, on the other."""
+    task = attention("float32", 16)
+    listings = {kernels: prompt(trace_quickly(task, kernels).graph, "cpu", "cpp") for kernels in ("cpu", "cuda")}  # type: ignore[arg-type]
+    assert "@" in listings["cuda"] and "@" not in listings["cpu"]
+    lines = "v0 = F.scaled_dot_product_attention(x0, x1, x1)\nv1 = torch.relu(v0)\nreturn v1"
+    told = {where: executed(task.model_dump(mode="json"), "cpp", [lines], {}, layouts(f"{listing}write"))
+            for where, listing in listings.items()}  # fmt: skip
+    assert told["cpu"]["wrong"] == [None] and "lie" in told["cuda"]["broken"]
 
 
 @pytest.mark.slow

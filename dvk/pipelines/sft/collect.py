@@ -151,8 +151,9 @@ def render(block: Block) -> dict[str, Any]:
         task = made.task(device)
         about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
         try:
-            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices.
-            captured = trace_quickly(made.task("cpu"))
+            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. How a GPU lays
+            # results out they do say, and texts read them so.
+            captured = trace_quickly(made.task("cpu"), kernels=device)
             offsets = drawn(captured, rng, block.offset)
             teach(Subject(task, shifted(captured, offsets), block.backend), about, block.per_task,
                   {"seed": made.seed, **({"offsets": offsets} if offsets else {})})

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from dvk.pipelines.sft.families import layouts
 from dvk.pipelines.sft.offsets import Offsets, shifted
 from dvk.records import Backend, Task
 
@@ -34,15 +35,18 @@ def child(channel: Any) -> None:
                 del sys.modules[name]
 
 
-def executed(task: dict[str, Any], backend: Backend, texts: list[str], offsets: Offsets) -> dict[str, Any]:
+def executed(task: dict[str, Any], backend: Backend, texts: list[str], offsets: Offsets, laid: str) -> dict[str, Any]:
     """What became of texts.
 
     Args:
         offsets: of the listing that they were written for.
+        laid: `layouts` of that listing. Kernels read memory as it says: where an operator answers in another layout on this
+            device, as attention may, a mismatch would say nothing about the texts.
 
     Returns:
         `wrong`: for every text why it is wrong, or None; or `broken`: why the task cannot be used. `seconds` of all.
     """
+    from dvk.composer import compact
     from dvk.errors import TaskError
     from dvk.harness.cases import Cases
     from dvk.harness.keys import plan
@@ -51,6 +55,8 @@ def executed(task: dict[str, Any], backend: Backend, texts: list[str], offsets: 
     try:
         built, captured = _built(Task.model_validate(task))
         captured = shifted(captured, offsets)
+        if layouts(compact.prompt(captured.graph, built.task.device, backend)) != laid:
+            return {"broken": "values do not lie here as the listing says"}
         keys = plan(built.task, "smoke", 1, SEED)
         cases = Cases(built, keys, SEED)
         cases.get(keys[0])

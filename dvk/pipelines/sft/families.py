@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Text:
     """Empty for a mutant's, of which there are many."""
     offsets: tuple[tuple[str, int], ...] = ()
     """What its listing's indices were moved by (`offsets`)."""
+    layouts: str = ""
+    """`layouts` of its listing; empty for a mutant's."""
 
 
 def family_of(row: dict[str, Any]) -> str | None:
@@ -40,6 +43,12 @@ def family_of(row: dict[str, Any]) -> str | None:
     if row.get("origin") != "composer" or row.get("verified") or "family" not in quality:
         return None
     return f"{row['backend']} {quality['family']} in {task.get('level')}/{task.get('category')}"
+
+
+def layouts(listing: str) -> str:
+    """Hash of what a listing says of its values: names, types, shapes and how they lie, not what makes them; more may follow it."""
+    lines = takewhile(lambda line: not line.startswith("return "), listing.splitlines())
+    return content_hash(*(line.partition(" = ")[0] for line in lines))
 
 
 def texts(paths: Iterable[Path]) -> Iterator[Text]:
@@ -56,8 +65,8 @@ def texts(paths: Iterable[Path]) -> Iterator[Text]:
                 seen.add(id_)
                 moved = tuple(sorted(row["quality"].get("offsets", {}).items()))
                 seed = row["quality"].get("seed")
-                code = row["code"] if seed is not None else ""
-                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved)
+                code, laid = (row["code"], layouts(row["messages"][0]["content"])) if seed is not None else ("", "")
+                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved, laid)
 
 
 def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:

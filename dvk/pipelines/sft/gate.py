@@ -73,14 +73,14 @@ def where(backend: Backend, config: Config) -> Device | None:
 
 
 def outcomes(wanted: Sequence[Text], config: Config, workers: int) -> Iterator[tuple[Text, str | None]]:
-    """(text, why it is wrong) of each; texts whose task cannot be used are left out.
+    """(text, why it is wrong) of each; texts whose task cannot be used, or is listed otherwise here, are left out.
 
     A text that ends its process would take those of the same task with it: they are executed again, each alone.
     """
     limits = config.limits.model_copy(update={"wall_s": min(TASK_S, config.limits.wall_s)})
     groups: dict[Any, list[Text]] = defaultdict(list)
     for text in wanted:
-        groups[text.task, text.backend, text.offsets].append(text)
+        groups[text.task, text.backend, text.offsets, text.layouts].append(text)
     alone: list[list[Text]] = []
     for group, answer in _answers(list(groups.values()), config, limits, workers):
         if isinstance(answer, Death) and len(group) > 1:
@@ -101,7 +101,7 @@ def _answers(
         made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
         assert made is not None and device is not None, "it was made before, and chosen because it can be executed"
         return {"task": made.task(device).model_dump(mode="json"), "backend": first.backend, "texts": [t.code for t in group],
-                "offsets": dict(first.offsets)}
+                "offsets": dict(first.offsets), "laid": first.layouts}
 
     target = "dvk.pipelines.sft.executing:child"
     per_child = max(1, min(PER_CHILD, len(groups) // (2 * workers)))
