@@ -148,8 +148,9 @@ ALIKE = 256
 def _attended(answer: Any, query: Any, mask: Any) -> Any:
     """What attention gives, laid out as it is on a GPU; on a CPU it lies as its query does.
 
-    As PyTorch 2.11 to 2.13 choose among their kernels where 16 bits have flash attention. Memory-efficient attention, all there is for float32, returns what it has written
-    as [batch, tokens, heads, width]; what none of them takes, products in row-major order.
+    As PyTorch 2.11 to 2.13 choose among their kernels where there is flash attention for 16 bits. Memory-efficient attention, all
+    there is for float32, returns what it has written as [batch, tokens, heads, width]; what none of them takes, products in
+    row-major order.
     """
     import torch
 
