@@ -23,7 +23,7 @@ from dvk.errors import DvkError
 from dvk.records import Backend, Device, Task, content_hash
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 1
+VERSION = 2
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""

@@ -9,8 +9,8 @@ too, except in the few cases named in `doubtful`; those are captured the slow wa
 with fake tensors (a `tolist()` in the constructor, a numpy detour).
 
 Fake tensors have no device to speak of: a task for a GPU is traced as one for the CPU and relabelled, so that no child
-opens a GPU, and none is needed. What a GPU lays out otherwise is laid out so (`_attended`). Files that name a device
-themselves are captured the slow way.
+opens a GPU, and none is needed. Files that name a device themselves are captured the slow way, and so is attention on a
+GPU; where kernels are for a GPU that is not here, it is laid out as there (`_attended`).
 """
 
 from __future__ import annotations
@@ -86,28 +86,34 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> Captured:
 
     Args:
         task: where there is no GPU, one for the CPU, whatever its graph is for.
-        kernels: of what device results are laid out as; the task's where nothing else is said.
+        kernels: the device whose layouts results are to have, where it is not the task's own.
 
     Raises:
-        CannotCompose, TaskError: as `trace`.
+        CannotCompose, TaskError: as `trace`; also where attention on another device cannot be traced with fake tensors.
     """
     if task.device != "cpu" and re.search(r"cuda|cpu|device", task.source):
         return trace(task)
     try:
-        captured = trace_fake(task, kernels)
+        quick = trace_fake(task, kernels)
+        # Which kernel answers attention, and in which order, is the GPU's and its libraries' affair: one that is here is asked.
+        if not doubtful(quick.graph) and not (task.device != "cpu" and attends(quick.graph)):
+            return quick
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
-        return trace(task)
-    return trace(task) if doubtful(captured.graph) else captured
+        pass
+    captured = trace(task)
+    if kernels not in (None, task.device) and attends(captured.graph):
+        raise CannotCompose("attention's layout on another device is not known behind operators that have to be run")
+    return captured
 
 
 def trace_fake(task: Task, kernels: Device | None = None) -> Captured:
-    """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word."""
+    """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word, and attention's those of `kernels`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from dvk.composer.capture import positional
     from dvk.tasks.build import build
 
-    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, kernels or task.device):
+    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, attended=kernels == "cuda"):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
         if kwargs:
@@ -146,11 +152,11 @@ ALIKE = 256
 
 
 def _attended(answer: Any, query: Any, mask: Any) -> Any:
-    """What attention gives, laid out as it is on a GPU; on a CPU it lies as its query does.
+    """What attention gives, laid out as on a GPU that is not here; on a CPU it lies as its query does.
 
-    As PyTorch 2.11 to 2.13 choose among their kernels where there is flash attention for 16 bits. Memory-efficient attention, all
+    As PyTorch 2.11 chooses among its kernels on an H100, for as many heads of keys as of queries. Memory-efficient attention, all
     there is for float32, returns what it has written as [batch, tokens, heads, width]; what none of them takes, products in
-    row-major order.
+    row-major order. Other GPUs may choose otherwise, with masks in 16 bits above all.
     """
     import torch
 
@@ -164,8 +170,8 @@ def _attended(answer: Any, query: Any, mask: Any) -> Any:
 
 
 @contextmanager
-def _patched(device: str, kernels: str) -> Iterator[None]:
-    """What building and exporting with fake tensors takes, for the time of one capture in this child."""
+def _patched(device: str, *, attended: bool) -> Iterator[None]:
+    """What building and exporting with fake tensors takes, for the time of one capture in this child; `attended`: attention as on a GPU."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -195,26 +201,27 @@ def _patched(device: str, kernels: str) -> Iterator[None]:
             for kind, were in zip(held, weights, strict=True):
                 kind.update(were)
 
+    dispatched = FakeTensorMode.dispatch
+
     def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})) -> Any:
         # Around the mode's cache, which tasks for both devices share.
-        found: Any = kept[4](self, function, types, args, kwargs)
+        found: Any = dispatched(self, function, types, args, kwargs)
         if function is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
             return found
-        with self:
-            return _attended(found[0], args[0], kwargs.get("attn_mask")), *found[1:]
+        return _attended(found[0], args[0], kwargs.get("attn_mask")), *found[1:]
 
-    kept = torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe, FakeTensorMode.dispatch
+    kept = torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe
     try:
         torch.nn.Module._apply = apply  # type: ignore[method-assign]
         embedded.dvk_tensors = (torch.Tensor, FakeTensor, _Elsewhere)  # type: ignore[assignment]  # the hash must not see them
         embedded.dvk_config = config
         observe.observe = lambda program, args: {}
-        if kernels == "cuda":
+        if attended:
             FakeTensorMode.dispatch = dispatch  # type: ignore[assignment, method-assign]
         yield
     finally:
-        (torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe,  # type: ignore[method-assign]
-         FakeTensorMode.dispatch) = kept  # type: ignore[method-assign]
+        torch.nn.Module._apply, embedded.dvk_tensors, embedded.dvk_config, observe.observe = kept  # type: ignore[method-assign]
+        FakeTensorMode.dispatch = dispatched  # type: ignore[method-assign]
 
 
 LAYOUT_DEPENDS = {"batch_norm", "instance_norm", "group_norm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d",
@@ -235,6 +242,11 @@ def doubtful(graph: Graph) -> bool:
         if "loss" in packet and len({n.dtype for n in operands if n.dtype and n.dtype.startswith(("float", "bfloat"))}) > 1:
             return True
     return False
+
+
+def attends(graph: Graph) -> bool:
+    """Attention is called in it."""
+    return any(node.op.startswith("aten.scaled_dot_product_attention") for node in graph.nodes)
 
 
 def _plain(node: Node) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from dvk.composer import CannotCompose, Captured, Plan, compose
 from dvk.composer.capture import trace
-from dvk.composer.many import capture_many, doubtful, trace_fake
+from dvk.composer.many import capture_many, doubtful, trace_fake, trace_quickly
 from dvk.config import Limits
 from dvk.records import Task, content_hash
 from dvk.tasks.generate import generate, signature_of
@@ -60,32 +60,42 @@ def test_equal_to_capture_on_a_gpu() -> None:
 
 
 ATTENDED = {
-    ("float32", 16): (240, 16, 48, 1), ("float32", 6): (90, 30, 6, 1), ("float64", 16): (240, 80, 16, 1),
-    ("bfloat16", 16): (240, 80, 16, 1), ("bfloat16", 12): (240, 80, 16, 1), ("float16", 264): (3960, 264, 792, 1),
+    ("float32", 16, ""): (240, 16, 48, 1), ("float32", 6, ""): (90, 30, 6, 1), ("float64", 16, ""): (240, 80, 16, 1),
+    ("bfloat16", 16, ""): (240, 80, 16, 1), ("bfloat16", 12, ""): (240, 80, 16, 1), ("float16", 264, ""): (3960, 264, 792, 1),
+    ("bfloat16", 16, "turned"): (240, 16, 48, 1), ("bfloat16", 12, "masked"): (180, 60, 12, 1),
 }
-"""Type and width of heads → strides of attention over 5 tokens of 3 heads on a GPU."""
+"""Type and width of heads, and what is special → strides of attention over 5 tokens of 3 heads on a GPU."""
 
 
-def attention(kind: str, width: int) -> Task:
-    tensors = f"torch.randn(2, 3, 5, {width}).to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"
-    return task(written("return F.scaled_dot_product_attention(x, y, y).relu()", inputs=tensors, parameters="x, y"))
+def attention(kind: str, width: int, special: str = "") -> Task:
+    query = f"torch.randn(2, 5, 3, {width}).transpose(1, 2)" if special == "turned" else f"torch.randn(2, 3, 5, {width})"
+    mask = f", torch.randn(5, 7, dtype=torch.{kind})" if special == "masked" else ""
+    return task(written(f"return F.scaled_dot_product_attention(x, y, y{mask}).relu()", parameters="x, y",
+                        inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"))  # fmt: skip
 
 
 def test_attention_lies_as_on_the_device_asked_for() -> None:
     """A GPU's attention answers in layouts of its own, which what follows keeps and texts are written for."""
-    for (kind, width), strides in ATTENDED.items():
-        one = attention(kind, width)
+    for case, strides in ATTENDED.items():
+        one, width = attention(*case), case[1]
         there, here = trace_fake(one, "cuda").graph.nodes, trace_fake(one, "cpu").graph.nodes
-        assert there[-2].strides == strides and here == trace(one).graph.nodes, (kind, width)
+        assert there[-2].strides == strides and here == trace(one).graph.nodes, case
         # Rows with gaps between them nothing keeps.
-        assert there[-1].strides == (strides if strides[2] in (width, 3 * width) else (15 * width, 5 * width, width, 1)), (kind, width)
+        assert there[-1].strides == (strides if strides[2] in (width, 3 * width) else (15 * width, 5 * width, width, 1)), case
+
+
+def test_attention_that_must_be_run_has_no_layout_of_another_device() -> None:
+    one = task(written("return F.max_pool2d(F.scaled_dot_product_attention(x, x, x), 2)", inputs="torch.randn(2, 3, 8, 16)"))
+    assert trace_quickly(one) == trace(one)
+    with pytest.raises(CannotCompose, match="another device"):
+        trace_quickly(one, "cuda")
 
 
 @pytest.mark.gpu
 def test_attention_lies_so_on_a_gpu() -> None:
-    for kind, width in ATTENDED:
-        there = attention(kind, width).model_copy(update={"device": "cuda"})
-        assert trace_fake(there) == trace(there), (kind, width)
+    for case in ATTENDED:
+        there = attention(*case).model_copy(update={"device": "cuda"})
+        assert trace_fake(there, "cuda") == trace(there) == trace_quickly(there), case
 
 
 def test_doubtful_layouts_are_looked_at() -> None:

@@ -25,10 +25,10 @@ from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
 from dvk.pipelines.sft import stages
-from dvk.pipelines.sft.collect import varied
+from dvk.pipelines.sft.collect import Block, render, varied
 from dvk.pipelines.sft.episodes import at_a_time
 from dvk.pipelines.sft.stages import BACKENDS, Request, sft
-from dvk.tasks.generate import generate
+from dvk.tasks.generate import generate, make
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0},
@@ -182,6 +182,18 @@ def test_a_gpu_is_given_no_more_workers_than_its_clock_and_memory_serve(
 ) -> None:
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: tuple(gib << 30 for gib in free_gib))
     assert at_a_time("triton", asked) == given and at_a_time("cpp", asked) == asked
+
+
+def test_listings_for_a_gpu_lie_as_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is none: float32 attention answers there in another order than on a CPU."""
+    attention = make(244850944615683, "fusion", "cuda")
+    assert attention is not None and "scaled_dot_product_attention" in attention.source
+    monkeypatch.setattr("dvk.tasks.generate.generate", lambda *given, **named: [attention])
+    for backend, lies in (("triton", True), ("cpp", False)):
+        block = Block(0, 1, 1, backend, 3, 2, 0, 0, 0.0, 0.0, (), str(tmp_path))  # type: ignore[arg-type]
+        render(block)
+        listings = [str(row.messages[0]["content"]) for row in read(block.path)]
+        assert listings and all(("@" in listing) is lies for listing in listings), backend
 
 
 def test_tasks_with_rare_operators_are_written_about_first() -> None:
