@@ -69,7 +69,7 @@ ATTENDED = {
 
 def attention(kind: str, width: int, special: str = "") -> Task:
     query = f"torch.randn(2, 5, 3, {width}).transpose(1, 2)" if special == "turned" else f"torch.randn(2, 3, 5, {width})"
-    mask = f", torch.randn(5, 7, dtype=torch.{kind})" if special == "masked" else ""
+    mask = ", x.new_zeros(5, 7)" if special == "masked" else ""
     return task(written(f"return F.scaled_dot_product_attention(x, y, y{mask}).relu()", parameters="x, y",
                         inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"))  # fmt: skip
 
