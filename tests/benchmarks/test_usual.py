@@ -18,6 +18,7 @@ LIBRARY = "v0 = torch.mul(x0, 0.5)\nreturn v0"
     (USUAL, "usual"),
     (USUAL.replace("1024", "256").replace(", 4]", ", 1]"), "other numbers"),
     (USUAL.replace("0.5", "0.25"), "other"),
+    (USUAL.replace("0.5", "1.5"), "other"),
     (USUAL.replace("e0", "e1"), "other"),
     (LIBRARY, "other structure"),
 ])  # fmt: skip

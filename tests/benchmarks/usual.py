@@ -53,8 +53,8 @@ def kind(answer: str, usual: str, others: frozenset[str]) -> str:
 
 
 def numberless(text: str) -> str:
-    """Without the numbers that stand alone: names keep theirs."""
-    return re.sub(r"(?<![\w.])\d+\b", "#", text)
+    """Without its whole numbers: names and fractions keep theirs."""
+    return re.sub(r"(?<![\w.])\d+(?![\w.])", "#", text)
 
 
 def main() -> None:
