@@ -296,6 +296,11 @@ class Verdict(Record):
     stages_s: dict[str, float] = Field(default_factory=dict, description="Of it, by stage: setup, record, compile, check, time, queue …")
     log: str = Field("", description="The last part of what the candidate printed.")
 
+    @property
+    def degenerate(self) -> bool:
+        """The problem tells no real answer from a made-up one: what was found on it says nothing."""
+        return any(remark.startswith("degenerate") for remark in self.health)
+
     @model_validator(mode="after")
     def _consistent(self) -> Verdict:
         if self.timing is not None and self.status is not Status.OK:
@@ -361,8 +366,13 @@ class Trace(Record):
     scheme: int | None = Field(None, description="Which selection of skills this is or was given, from 0; null for the null scheme.")
     rollout: int = Field(0, description="Which of the conversations under equal conditions this is, from 0.")
     peer_group: str = Field("", description="Traces that are compared with each other share this.")
-    skills: tuple[str, ...] = Field((), description="Names of the skills given.")
+    skills: tuple[str, ...] = Field((), description="Names of the skills given; to a selection, of those it could choose from.")
     turns: tuple[Turn, ...] = Field((), description="In the order they were played.")
+
+    @property
+    def broken(self) -> bool:
+        """The backbone or the judge failed in it, so that nobody knows what it was worth."""
+        return any(t.finish == "error" or t.verdict is not None and t.verdict.status is Status.BROKEN_TASK for t in self.turns)
 
 
 class Skill(Record):

@@ -21,6 +21,15 @@ def test_precedence(tmp_path: Path) -> None:
     assert config.limits == Config().limits
 
 
+def test_one_entry_of_a_table_leaves_the_others(tmp_path: Path) -> None:
+    whole = Config().rewards.weights
+    assert load(settings=["rewards.weights.coverage=0"]).rewards.weights == {**whole, "coverage": 0.0}
+    file = tmp_path / "dvk.toml"
+    file.write_text("[rewards.weights]\ncorrectness = 1.0\n")
+    assert load(file).rewards.weights == {"correctness": 1.0}
+    assert load(file, ["rewards.weights.speedup=2"]).rewards.weights == {"correctness": 1.0, "speedup": 2.0}
+
+
 @pytest.mark.parametrize(
     "settings",
     [

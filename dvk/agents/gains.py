@@ -3,7 +3,7 @@
 A pair is sample i of the control arm and sample i of the treatment arm on one task. Its difference is
 ln(treatment's speedup) − ln(control's); a wrong or unreadable answer counts as a speedup of `failed`, in both arms alike.
 A pair in which both fail says nothing, and one that could not be measured (the backbone failed, the reference is broken,
-nothing is timed here) is no pair.
+the task is degenerate, nothing is timed here) is no pair.
 
 Samples of one task are alike, so tasks are what is counted: the gain is the mean over tasks of their mean differences, its
 bounds are one-sided t-bounds from the spread of those means. Of a single task only samples can be counted, and the bound
@@ -146,6 +146,8 @@ def _measured(turn: Turn) -> bool:
     if turn.finish == "error":
         return False
     verdict = turn.verdict
+    if verdict is not None and verdict.degenerate:
+        return False
     return verdict is None or verdict.timing is not None or verdict.status not in (Status.OK, Status.BROKEN_TASK)
 
 

@@ -96,7 +96,7 @@ class Play:
         if self.offered and settings.schemes:
             for scheme in range(settings.schemes):
                 if settings.selector == "model" and scheme >= settings.explored:
-                    self._begin(Key(position, "selection", scheme, 0))
+                    self._begin(Key(position, "selection", scheme, 0), self.offered)
                 else:
                     self._begin_policies(scheme, self._unasked(scheme))
             without = settings.rollouts if settings.null_scheme else 0

@@ -17,7 +17,7 @@ def command(
     steps: Annotated[int, typer.Option(min=1, help="Steps of the whole run.")] = 100,
     tasks: Annotated[Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")] = None,
     validation: Annotated[Path | None, typer.Option(help="Folder of task files to validate on (default: generated ones).")] = None,
-    library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: the seeds).")] = None,
+    library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: your own).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,

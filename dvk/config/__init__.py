@@ -76,15 +76,13 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
             merged = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file") from None
+    config = _validated(merged)
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
             raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
-        _put(merged, key.strip(), _literal(text.strip()))
-    for key, value in (flags or {}).items():
-        if value is not None:
-            _put(merged, key, value)
-    return _validated(merged)
+        config = changed(config, {key.strip(): _literal(text.strip())})
+    return changed(config, {key: value for key, value in (flags or {}).items() if value is not None})
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -10,7 +10,7 @@ from dvk.config.section import Section
 
 
 class Learning(Section):
-    """The optimizer of `dvk sft fit` and `dvk train`."""
+    """The optimizer of `dvk sft fit`, and of `dvk train` but for rate, schedule, warm-up and batch: see `train`."""
 
     rate: float = Field(2e-5, gt=0, description="Peak learning rate; daVinci's SFT uses 2e-5. From zero, nano wants about 3e-3.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="What follows the warm-up.")
@@ -21,7 +21,7 @@ class Learning(Section):
     clip: float = Field(1.0, gt=0, description="Largest gradient norm.")
     precision: Literal["auto", "bf16", "fp32"] = Field("auto", description="What is computed in; auto is bf16 on a GPU.")
     gradient_checkpointing: bool = Field(False, description="Compute activations again in the backward pass: slower, smaller.")
-    pack_tokens: int = Field(4096, ge=64, description="Tokens of a pack: the longest row that is learned.")
+    pack_tokens: int = Field(4096, ge=64, description="Tokens of a pack: the longest row that `dvk sft fit` learns.")
     batch_tokens: int = Field(65536, ge=64, description="Tokens of a step, over all processes.")
     micro_packs: int = Field(4, ge=1, description="Packs computed at a time, on one device.")
     sharding: Literal["none", "fsdp"] = Field(
@@ -36,7 +36,8 @@ class Rewards(Section):
 
     weights: dict[str, float] = Field(
         {"correctness": 0.5, "speedup": 0.5, "coverage": 0.5, "format": 0.2},
-        description="Parts of the reward by name (dvk.rewards.TERMS) and what each counts; format is ours.")
+        description="Parts of the reward by name (dvk.rewards.TERMS) and what each counts; format is ours. A table replaces them all, "
+        "rewards.weights.coverage=0 changes one.")
     cap: float = Field(6.0, gt=0, description="Largest speedup that pays.")
     least: float = Field(0.0, ge=0, description="Smallest speedup that pays.")
     margin: float = Field(0.05, ge=0, description="By how much a milestone must be passed; noise of a search's timing.")

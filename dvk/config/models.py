@@ -18,7 +18,8 @@ class Backbone(Section):
     max_tokens: int = Field(2048, ge=1, description="Longest answer in tokens; a chat model's whole file takes about 1,500.")
     thinking: bool = Field(False, description="Let chat templates that know it (Qwen3's) open a thinking block.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Of weights and products; auto is float32 up to 200 million parameters and bfloat16 above.")
+        "auto", description="Of weights and products; auto is float32 up to 200 million parameters and for all that is trained whole by "
+        "one process, and bfloat16 else.")
     slots: int = Field(1024, ge=1, description="Sequences decoded at once, at most; fewer where their caches do not fit.")
     score_tokens: int = Field(
         32768, ge=1, description="Tokens, padding included, of one pass that scores completions: bounds activations.")

@@ -12,13 +12,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dvk import registry
-from dvk.config import Config
+from dvk.config import Config, Credit
 from dvk.learn import credit
 from dvk.learn.rows import Row
 from dvk.records import Episode, Trace, Turn, content_hash
 from dvk.rewards import rewarded
 from dvk.rewards.correctness import is_right
 
+REASONS = ("degenerate", "broken", "void", "alike", "coverage")
+"""Why turns teach nothing: the task tells no answers apart, the backbone or the judge failed, see `Credit.void`, peers came to the same,
+see `Credit.profiling_rejection`."""
 Place = tuple[int, int]
 """Position of a trace in its episode, and of a turn in the trace."""
 
@@ -29,7 +32,7 @@ class Assigned:
 
     Attributes:
         episode: rewards and advantages on its turns.
-        left_out: why turns teach nothing → how many.
+        left_out: why turns teach nothing (`REASONS`) → how many.
     """
 
     episode: Episode
@@ -64,7 +67,7 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
 def degenerate(episode: Episode) -> bool:
     """The judge found that the task tells no real answer from a made-up one: what was played on it teaches nothing."""
     verdicts = (turn.verdict for trace in episode.traces for turn in trace.turns)
-    return any(remark.startswith("degenerate") for verdict in verdicts if verdict is not None for remark in verdict.health)
+    return any(verdict.degenerate for verdict in verdicts if verdict is not None)
 
 
 def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, float]) -> Episode:
@@ -100,19 +103,19 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
     for position, trace in enumerate(traces):
         if trace.role != "policy":
             continue
+        if trace.broken:
+            left_out["broken"] += len(trace.turns)
+            continue
         rewards = [_reward(turn) for turn in trace.turns]
         void = credit.voided(rewards) if settings.void else [False] * len(rewards)
         for number, value in enumerate(credit.returns(rewards, settings.gamma)):
-            if trace.turns[number].finish == "error":
-                left_out["server"] += 1
-                continue
             values[position, number] = value
             if void[number]:
                 left_out["void"] += 1
             else:
                 peers[position, number] = number
     found = credit.over_peers(values, peers, advantage)
-    alike = _alike(values, peers)
+    alike = _alike(values, peers) if _compares(settings) else set()
     if settings.even and found:
         found = dict(zip(found, credit.evened(list(found.values())), strict=True))
     kept: dict[Place, float] = {}
@@ -127,6 +130,11 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
             else:
                 kept[position, number] = found[position, number]
     return kept
+
+
+def _compares(settings: Credit) -> bool:
+    """Advantages are differences between peers: where these came to the same there is nothing to learn."""
+    return settings.advantage != "reinforce"
 
 
 def _alike(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable]) -> set[Hashable]:
@@ -147,7 +155,7 @@ def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
     """A selection is worth what was played with it; one that cannot be read what the null scheme was, less its penalty."""
     played: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in traces:
-        if trace.role == "policy" and trace.turns:
+        if trace.role == "policy" and trace.turns and not trace.broken:
             played[trace.scheme].append([_reward(turn) for turn in trace.turns])
     worth = {scheme: credit.worth(rollouts) for scheme, rollouts in played.items()}
     null = worth.get(None)
@@ -175,7 +183,7 @@ def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config:
                 asked.append((position, trace))
                 values.append(value)
     advantage: credit.Advantage = registry.resolve(config.credit.advantage, credit.ADVANTAGES, "advantage")
-    if credit.indistinct(values):
+    if credit.indistinct(values) and _compares(config.credit):
         return {}
     return {(p, 0): a for (p, _), a in zip(asked, advantage(values), strict=True)}
 

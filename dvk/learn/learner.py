@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from dvk.config import Learning
-from dvk.errors import DvkError
+from dvk.config import Config, Learning, changed
+from dvk.errors import DvkError, UsageError
 from dvk.learn import sharded
 from dvk.learn.loss import likelihood
 from dvk.learn.packs import Packs
 from dvk.learn.scoring import Scorer
+from dvk.team import Team
 
 STATE = "learner.pt"
 
@@ -81,6 +82,9 @@ class Learner:
             num_steps: of the whole training, for the schedule.
             compiled: see `Scorer`.
             start: a model that losses are told the log-probabilities of, too (`Scored.start`); it stays as it is.
+
+        Raises:
+            UsageError: weights to be trained are in 16 bits.
         """
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
@@ -91,6 +95,9 @@ class Learner:
         parallel = DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel])
         self.sharded = settings.sharding == "fsdp" and self.accelerator.num_processes > 1
+        if not self.sharded and any(p.requires_grad and p.dtype.itemsize < 4 for p in model.parameters()):
+            raise UsageError("weights in 16 bits hardly change: what a step adds to them is mostly rounded away",
+                             "set backbone.dtype=float32, backbone.lora_rank, or with several processes learning.sharding=fsdp")
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
@@ -151,7 +158,7 @@ class Learner:
         if not (math.isfinite(found["loss"]) and math.isfinite(grad_norm)):
             self.optimizer.zero_grad(set_to_none=True)
             raise DvkError(f"loss {found['loss']} and gradient norm {grad_norm} at step {self.step_number}",
-                           "resume with a lower learning.rate, or look for broken rows in the data")
+                           "resume with a lower rate (learning.rate; train.rate of dvk train), or look for broken rows in the data")
         now = rate(self.step_number, self.num_steps, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = now
@@ -221,6 +228,17 @@ class Learner:
             self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         self.step_number = state["step"]
+
+
+def opened(config: Config, team: Team) -> Config:
+    """The settings that a model is opened with to be trained: whole and in one piece it is in float32, where steps of 1e-6 count.
+
+    In pieces (`sharded`) and under LoRA what is trained is float32 whatever the model was loaded in.
+    """
+    pieces = config.learning.sharding == "fsdp" and team.size > 1
+    if pieces or config.backbone.lora_rank or config.backbone.dtype != "auto":
+        return config
+    return changed(config, {"backbone.dtype": "float32"})
 
 
 def forget(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """From a played episode to events `given`: which skills were offered, chosen and played with, and what that came to.
 
-    selection   offered, chosen: times; one event a skill and episode
+    selection   offered, chosen: times; one event a skill that was offered and episode
     policy      task, scheme, together (the other skills), reward, reward_without, gain, won; one a skill and scheme
     summary     task, scheme, together; one a skill and summary
 
@@ -19,24 +19,23 @@ from dvk.records import Episode, Status, Trace
 from dvk.skills.events import Event
 
 
-def plays(episode: Episode, offered: Iterable[str] = ()) -> list[Event]:
+def plays(episode: Episode) -> list[Event]:
     """One episode's events.
 
     Args:
         episode: as played; with rewards on its turns where those shall be kept.
-        offered: names of the skills that selections could choose from, where a model selected.
     """
     task, step = episode.task.id, episode.step
     selections = [t for t in episode.traces if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
+    offered = Counter(name for trace in selections for name in trace.skills)
     chosen = Counter(name for trace in selections for name in set(trace.turns[-1].chosen))
     found = [
-        Event("given", name, step, {"role": "selection", "task": task, "offered": len(selections), "chosen": chosen[name]})
-        for name in dict.fromkeys([*offered, *chosen])
-        if selections
+        Event("given", name, step, {"role": "selection", "task": task, "offered": times, "chosen": chosen[name]})
+        for name, times in offered.items()
     ]
     schemes: dict[int | None, list[Trace]] = defaultdict(list)
     for trace in episode.traces:
-        if trace.role == "policy" and trace.turns and trace.turns[-1].finish != "error":
+        if trace.role == "policy" and trace.turns and not trace.broken:
             schemes[trace.scheme].append(trace)
     fastest = max((_best(trace) or 0.0 for traces in schemes.values() for trace in traces), default=0.0)
     null = schemes.get(None, [])

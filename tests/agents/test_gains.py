@@ -81,9 +81,9 @@ def test_failures_count_alike_in_both_arms() -> None:
 def test_what_is_left_out_is_counted() -> None:
     broken, untimed = heard(wrong(Status.BROKEN_TASK)), heard(ok(None))
     down = heard(None, finish="error", malformed="the backbone failed")
-    fine = heard(sharp(2))
-    found = gain({"a": [(FAILED, UNREAD), (fine, broken), (untimed, fine), (fine, down), (down, FAILED)]}, 0.5, 0.9)
-    assert (found.num_pairs, found.num_failed, found.num_unmeasured) == (0, 1, 4)
+    fine, fooled = heard(sharp(2)), heard(sharp(9).model_copy(update={"health": ("degenerate: …",)}))
+    found = gain({"a": [(FAILED, UNREAD), (fine, broken), (untimed, fine), (fine, down), (down, FAILED), (fine, fooled)]}, 0.5, 0.9)
+    assert (found.num_pairs, found.num_failed, found.num_unmeasured) == (0, 1, 5)
     assert found.total is None and not found.tasks
     both = gain({"a": [(FAILED, UNREAD)], "b": [pair(1, 2), pair(1, 2)]}, 0.5, 0.9)
     assert set(both.tasks) == {"b"} and both.unit == "samples" and both.num_failed == 1

@@ -10,6 +10,7 @@ from dvk.agents import dialects
 from dvk.agents.play import Key, Play, Talk
 from dvk.agents.showing import Subject
 from dvk.backbone import Completion
+from dvk.pipelines.train.validate import greedy
 from dvk.records import Candidate, Episode, Status, Task, Trace
 from tests.agents.conftest import configured, fenced, make_skill, ok, wrong
 
@@ -114,6 +115,9 @@ def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
     assert asked == {("policy", 0), ("selection", 1), ("selection", 2), ("policy", None)}
     drawn = {tuple(skill.name for skill in talk.skills) for talk in ready(play, "policy", 0)}
     assert len(drawn) == 1 and len(set(*drawn)) == 3
+    validated = begin([make_skill(name) for name in "abcdefgh"], **greedy(configured(schemes=3, explored=1)).rollout.model_dump())
+    (selection,) = validated.ready
+    assert selection.key.role == "selection" and "".join(validated.episode().traces[0].skills) == "abcdefgh", "what it could choose from"
 
 
 def test_a_choice_of_nothing_is_played() -> None:

@@ -24,6 +24,10 @@ def wrong() -> Turn:
     return Turn(verdict=Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong"), tokens=TOKENS)
 
 
+def broken_task() -> Turn:
+    return Turn(verdict=Verdict(status=Status.BROKEN_TASK, tier="search", stage="check", error="out of memory"), tokens=TOKENS)
+
+
 def trace(role: Role, scheme: int | None, rollout: int, *turns: Turn) -> Trace:
     return Trace(role=role, scheme=scheme, rollout=rollout, turns=turns)
 
@@ -65,11 +69,31 @@ def test_what_teaches_nothing_is_counted() -> None:
     played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0), wrong()), trace("policy", None, 1, ok(2.0), ok(3.0)),
                                         trace("policy", None, 2, Turn(malformed="down", finish="error"))))  # fmt: skip
     found = assign(played, config(gamma=0.0))
-    assert found.left_out == {"void": 1, "server": 1, "alike": 3} and not rows(found.episode)
+    assert found.left_out == {"void": 1, "broken": 1, "alike": 3} and not rows(found.episode)
     covered = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0, coverage=0.05)), trace("policy", None, 1, ok(3.0, coverage=0.9))))
     some = assign(covered, config())
     assert some.left_out == {"coverage": 1} and advantages(some.episode, "policy") == [[None], [1.0]]
     assert advantages(assign(covered, config(profiling_rejection=False)).episode, "policy") == [[-1.0], [1.0]]
+
+
+@pytest.mark.parametrize("fault", [Turn(malformed="down", finish="error", tokens=TOKENS), broken_task()], ids=["backbone", "judge"])
+def test_nobody_is_blamed_for_a_machine_s_fault(fault: Turn) -> None:
+    fine = [trace("policy", None, n, ok(2.0), ok(2.0)) for n in range(3)]
+    assert not rows(assign(Episode(task=TASK, traces=(*fine, trace("policy", None, 3, ok(2.0), fault))), config()).episode)
+    played = Episode(task=TASK, traces=(
+        trace("selection", 0, 0, chose("a")), trace("policy", None, 0, ok(2.0)),
+        trace("policy", 0, 0, ok(3.0)), trace("policy", 0, 1, fault),
+    ))  # fmt: skip
+    found = assign(played, config())
+    assert advantages(found.episode, "policy") == [[-1.0], [1.0], [None]] and found.left_out == {"broken": 1}
+    assert advantages(found.episode, "selection") == [[pytest.approx(0.3)]], "3 with it, 2 without, times 0.3"
+
+
+def test_without_a_baseline_nobody_needs_peers() -> None:
+    alone = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0)), trace("summary", None, 0, Turn(tokens=TOKENS))))
+    found = assign(alone, config(advantage="reinforce"), {0: 1.4})
+    assert advantages(found.episode, "policy") == [[2.0]] and advantages(found.episode, "summary") == [[pytest.approx(0.7)]]
+    assert not rows(assign(alone, config(), {0: 1.4}).episode)
 
 
 def test_selections_against_the_null_scheme() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.config import Learning
-from dvk.errors import DvkError
-from dvk.learn.learner import Learner, Scored, rate
+from dvk.config import Config, Learning, changed
+from dvk.errors import DvkError, UsageError
+from dvk.learn.learner import Learner, Scored, opened, rate
 from dvk.learn.packs import Packs, lay_out
 from dvk.learn.rows import Row
 from dvk.learn.scoring import Scorer
+from dvk.team import Team
 from tests.learn.tiny import tiny
 
 ROWS = [Row.answer(list(range(3, 9)), [11, 12, 13]), Row.answer([9, 4], [40, 41, 42, 43, 2]), Row.answer([5], [6])]
@@ -63,6 +64,23 @@ def test_steps_learn_and_micro_batches_add_up() -> None:
     assert first["tokens"] == second["tokens"] == 9
     assert first["loss"] == pytest.approx(second["loss"], abs=1e-5) and first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-3)
     assert steps(cut, 15)[-1] < 0.3 * first["loss"]
+
+
+def test_weights_that_steps_would_not_move_are_refused() -> None:
+    with pytest.raises(UsageError, match="16 bits"):
+        Learner(tiny().to(torch.bfloat16), SETTINGS, 20)
+    frozen = tiny().to(torch.bfloat16).requires_grad_(False)
+    frozen.lm_head.weight = torch.nn.Parameter(frozen.lm_head.weight.float())
+    Learner(frozen, SETTINGS, 20)
+
+
+def test_what_is_trained_whole_is_opened_in_float32() -> None:
+    whole = Config()
+    assert opened(whole, Team()).backbone.dtype == "float32"
+    for settings, team in (({"backbone.lora_rank": 4}, Team()), ({"backbone.dtype": "bfloat16"}, Team()),
+                           ({"learning.sharding": "fsdp"}, Team(size=2))):  # fmt: skip
+        other = changed(whole, settings)
+        assert opened(other, team) == other
 
 
 def test_a_restored_learner_makes_the_same_steps(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.learner import rate
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
-from dvk.pipelines.train import Request, train
+from dvk.pipelines.train import Request, check, train
 from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.figures import Guards, played
 from dvk.pipelines.train.state import State, copy_library, held_beside, newest
@@ -216,6 +216,17 @@ def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path, name: str) -> N
     with pytest.raises(UsageError, match=f"rollout.{name}"):
         train(Request(out=tmp_path / "run"), config)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("settings, said", [
+    ({"rollout.temperature": 0.0}, "one answer"),
+    ({"rollout.rollouts": 1, "rollout.schemes": 0}, "no peers"),
+    ({"rollout.rollouts": 1, "rollout.schemes": 1, "rollout.null_scheme": False, "credit.advantage": "grpo"}, "no peers"),
+])  # fmt: skip
+def test_settings_that_teach_nothing_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check(changed(Config(), settings))
+    check(changed(Config(), {**settings, "rollout.temperature": 1.0, "credit.advantage": "reinforce"}))
 
 
 def test_figures_count_answers(tmp_path: Path) -> None:

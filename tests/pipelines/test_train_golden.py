@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from dvk.config import changed
 from dvk.pipelines.metrics import Metrics
 from dvk.pipelines.train.state import State
+from dvk.skills import Library
 from tests.benchmarks import kills
 from tests.pipelines import world
 
@@ -86,3 +88,19 @@ def test_whenever_it_is_interrupted_it_goes_on_alike(
 def test_a_kill_costs_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = kills.trial(tmp_path, count=1, seed=1)
     assert told["ok"] and told["kills"] == 1, f"{told}\n{capsys.readouterr().out}"
+
+
+@pytest.mark.slow
+def test_degenerate_tasks_teach_neither_the_model_nor_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(name: str) -> tuple[dict[str, Any], set[str]]:
+        run = tmp_path / name
+        world.run(tmp_path, run, steps=1, config=changed(world.CONFIG, {"seed": 2, "train.validate_every": 0}))
+        with Library.open(run / "skills.db") as known:
+            return json.loads((run / "metrics.jsonl").read_text()), {event.kind for event in known.events()}
+
+    row, events = step("healthy")
+    assert row["rows"] > 0 and row["admitted"] == 1 and {"given", "admitted"} <= events
+    honest = world.verdict
+    monkeypatch.setattr(world, "verdict", lambda *of: honest(*of).model_copy(update={"health": ("degenerate: …",)}))
+    row, events = step("degenerate")
+    assert row["left_out_degenerate"] > 0 and (row["rows"], row["proposed"]) == (0, 0) and not {"given", "admitted", "refused"} & events

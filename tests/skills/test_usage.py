@@ -120,20 +120,23 @@ def policy(scheme: int | None, skills: tuple[str, ...], *turns: Turn, rollout: i
     return Trace(role="policy", scheme=scheme, rollout=rollout, skills=skills, turns=turns)
 
 
+BROKEN = Verdict(status=Status.BROKEN_TASK, stage="check", tier="search", error="out of memory")
+
+
 def test_an_episode_tells_what_each_skill_came_to() -> None:
     found = plays(
         episode(
-            Trace(role="selection", scheme=0, turns=(Turn(chosen=("a", "b")),)),
-            Trace(role="selection", scheme=1, turns=(Turn(malformed="no list"),)),
-            Trace(role="selection", scheme=2, turns=(Turn(finish="error", malformed="server"),)),
+            Trace(role="selection", scheme=0, skills=("c", "a", "b"), turns=(Turn(chosen=("a", "b")),)),
+            Trace(role="selection", scheme=1, skills=("c", "a", "b"), turns=(Turn(malformed="no list"),)),
+            Trace(role="selection", scheme=2, skills=("c", "a", "b"), turns=(Turn(finish="error", malformed="server"),)),
             policy(None, (), turn(2.0, reward=1.5), turn(None, reward=0.0)),
             policy(None, (), turn(0.5, reward=0.75), rollout=1),
             policy(0, ("a", "b"), turn(None, reward=0.0), turn(4.0, reward=2.5)),
             policy(0, ("a", "b"), turn(None, reward=0.0), rollout=1),
+            policy(0, ("a", "b"), turn(9.0), Turn(verdict=BROKEN), rollout=2),
             policy(1, ("b",), turn(1.5, timed=False)),
             Trace(role="summary", scheme=0, skills=("a", "b"), turns=(Turn(),)),
         ),
-        offered=("c", "a"),
     )
     assert {event.step for event in found} == {7} and {event.kind for event in found} == {"given"}
     chosen = {e.skill: (e.data["offered"], e.data["chosen"]) for e in found if e.data["role"] == "selection"}

@@ -124,7 +124,7 @@ def subjects(problems: Sequence[Problem], config: Config, device: Device, backen
 
 def played(request: Request, config: Config) -> Config:
     """Settings of an evaluation: one selection of skills where there is a library, nothing summarised; one sample is greedy."""
-    asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0,
+    asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0, "explored": 0,
                              "iterations": request.iterations}
     if request.turns is not None:
         asked["turns"] = request.turns

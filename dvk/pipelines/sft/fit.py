@@ -65,7 +65,7 @@ def fit(
     Returns:
         Figures of the whole fit; `checkpoint` is the last one's path.
     """
-    from dvk.learn.learner import Learner
+    from dvk.learn.learner import Learner, opened
 
     team = team or Team()
     chief = team.chief
@@ -75,7 +75,8 @@ def fit(
     say = Console(file=sys.stderr, quiet=not chief).print
     kept = team.told(newest(run.path / "checkpoints"))
     with team.chief_first():  # what it makes the others find
-        backbone = model(run, source, start, config) if kept is None else trainable(f"hf:{kept}", config)
+        opening = opened(config, team)
+        backbone = model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
         lengthen(backbone, capacity := config.learning.pack_tokens)
         say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, source, backbone.chat, config, origin)

@@ -28,7 +28,7 @@ from dvk.errors import UsageError
 from dvk.harness import backends
 from dvk.harness.courts import room
 from dvk.harness.remembered import Remembered
-from dvk.learn.assign import assign, rows
+from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.reinforce import update
 from dvk.pipelines.metrics import FILE, Metrics
 from dvk.pipelines.train import page
@@ -70,12 +70,10 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     """Run the command; the returned summary is what `--json` prints.
 
     Raises:
-        UsageError: answers would be drawn again.
+        UsageError: see `check`.
         DvkError: the user can fix it; a run that a guard stopped can be resumed with other settings.
     """
-    if config.rollout.redraws or config.rollout.branches:
-        name = "redraws" if config.rollout.redraws else "branches"
-        raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
+    check(config)
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
@@ -109,8 +107,9 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                                        on_turn=lambda key, turn: live.turn(key.role, turn)))
                 episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
-                tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in subjects}, writer, state.library,
-                                          config, judging, step, team, draw.earlier.subjects)
+                proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
+                tried = trials.try_skills(proposed, {s.task.id: s for s in subjects}, writer, state.library, config, judging, step, team,
+                                          draw.earlier.subjects)
                 clock.lap("trials")
                 if short_of_memory(state.learner.device):
                     judging.make_room()
@@ -122,7 +121,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
                 figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
-                state.library.record_all(event for one in assigned for event in plays(one.episode))
+                state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
                     figures |= churned(groom(state.library, config.library, step))
                 clock.lap("library")
@@ -145,6 +144,23 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         page.write(run)
         run.finish("done")
     return summary
+
+
+def check(config: Config) -> None:
+    """Refuse settings from which nothing can be learned, before anything is begun.
+
+    Raises:
+        UsageError: say which.
+    """
+    rollout, advantage = config.rollout, config.credit.advantage
+    if rollout.redraws or rollout.branches:
+        name = "redraws" if rollout.redraws else "branches"
+        raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
+    if rollout.temperature <= 0:
+        raise UsageError("rollout.temperature=0 gives one answer, and training compares several", "leave it at 1 with dvk train")
+    if advantage != "reinforce" and rollout.rollouts * max(1, rollout.schemes + rollout.null_scheme) < 2:
+        raise UsageError(f"one conversation a task has no peers, and credit.advantage={advantage} compares with them",
+                         "raise rollout.rollouts, or set credit.advantage=reinforce")
 
 
 def short_of_memory(device: torch.device) -> bool:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from dvk.config import Training
 from dvk.errors import DvkError
 from dvk.learn import credit
+from dvk.learn.assign import REASONS
 from dvk.records import Episode, Status, Turn
 from dvk.skills.grooming import Change
 
@@ -64,7 +65,7 @@ def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[
     schemes: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in episode.traces:
         rewards = [turn.reward for turn in trace.turns if turn.reward is not None]
-        if trace.role == "policy" and rewards:
+        if trace.role == "policy" and rewards and not trace.broken:
             schemes[trace.scheme].append(rewards)
         elif trace.role == "summary" and trace.turns and trace.turns[-1].finish != "error":
             unread = trace.turns[-1].malformed is not None
@@ -76,8 +77,8 @@ def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[
 
 
 def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
-    """Counts over episodes, as `left_out_…`."""
-    total: Counter[str] = Counter()
+    """Counts over episodes, as `left_out_…`; 0 where there was none."""
+    total = Counter(dict.fromkeys(REASONS, 0))
     for part in parts:
         total.update(part)
     return {f"left_out_{name}": float(count) for name, count in sorted(total.items())}
@@ -116,7 +117,7 @@ class Guards:
         if self._low >= settings.patience:
             problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
                        "it gives one answer")
-            raise DvkError(problem, "resume from an earlier checkpoint with a lower train.rate, or raise rollout.temperature")
+            raise DvkError(problem, "start anew with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
         if self._unread >= settings.patience:
             raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
                            "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")

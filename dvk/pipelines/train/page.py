@@ -58,7 +58,7 @@ def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
         return [Series(label, of(rows, key, change)) for label, key in wanted]
 
     turns = [(f"turn {n}", f"reward_turn_{n}") for n in range(1, TURNS + 1)]
-    answers = [(label, f"left_out_{key}") for label, key in (("void", "void"), ("peers alike", "alike"), ("server failed", "server"))]
+    answers = [(label, f"left_out_{key}") for label, key in (("void", "void"), ("peers alike", "alike"), ("not judged", "broken"))]
     of_answers = [Series(label, ratio(rows, key, "answers")) for label, key in answers]
     return [
         ("What it earns", [

@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.learn.learner import STATE, Learner, forget
+from dvk.learn.learner import STATE, Learner, forget, opened
 from dvk.pipelines.metrics import rewind
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -68,7 +68,7 @@ class State:
         """
         team = team or Team()
         kept = team.told(newest(run.path / "checkpoints"))
-        backbone = open_backbone(f"hf:{kept}" if kept is not None else start, config)
+        backbone = open_backbone(f"hf:{kept}" if kept is not None else start, opened(config, team))
         if not isinstance(backbone, Trainable):
             raise UsageError(f"`{start}` cannot be trained: its weights are not here", "start from nano or hf:PATH")
         size = sum(p.numel() for p in backbone.parameters())

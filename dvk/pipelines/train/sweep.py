@@ -159,7 +159,8 @@ def arms(home: Path, wanted: list[Variant], failed: Mapping[str, DvkError]) -> l
             step, last = validations.latest(folder(home, variant.name, seed))
             outcomes += last
             steps.append(step)
-        remark = f"stopped: {failed[variant.name].message}; validated after step {min(steps)}" if variant.name in failed else ""
+        validated = f"validated after step {min(steps)}" if min(steps) >= 0 else "not validated"
+        remark = f"stopped: {failed[variant.name].message}; {validated}" if variant.name in failed else ""
         found.append(Arm(variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)))
     before = [o for seed in wanted[0].configs for o in validations.initial(folder(home, wanted[0].name, seed))]
     return [*found, Arm("before training", before, steps=0, seeds=tuple(wanted[0].configs))]

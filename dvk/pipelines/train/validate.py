@@ -31,11 +31,8 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Back
         config: `rollout`, `train`, and the judge's settings.
         judging: where candidates are judged.
     """
-    greedy = config.rollout.model_copy(update={"schemes": 1, "null_scheme": False, "rollouts": 1, "turns": 1, "summaries": 0,
-                                               "temperature": 0.0})
-    played = config.model_copy(update={"rollout": greedy})
     rows = []
-    for episode in play_many(state.team.share(draw.validation()), backbone, state.library, played, judging=judging, step=step):
+    for episode in play_many(state.team.share(draw.validation()), backbone, state.library, greedy(config), judging=judging, step=step):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
@@ -43,3 +40,9 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Back
     found = scores.summary([outcome(row) for row in rows], THRESHOLDS)
     figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
     return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(rows)}
+
+
+def greedy(config: Config) -> Config:
+    """One answer a task, the likeliest one, with the skills that the model selects."""
+    once = {"schemes": 1, "null_scheme": False, "rollouts": 1, "turns": 1, "iterations": 1, "summaries": 0, "explored": 0}
+    return config.model_copy(update={"rollout": config.rollout.model_copy(update={**once, "temperature": 0.0})})
