@@ -44,6 +44,8 @@ class Captured(BaseModel):
     """Arguments that are plain values, baked into the graph."""
     config_hash: str
     """What `embedded.dvk_config` says of the captured module."""
+    asked: tuple[str, ...] = ()
+    """Functions of torch (`observe.MODES`) on whose answer, False, the graph may rest."""
     blocks: dict[str, str] = {}
     """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""
 
@@ -109,7 +111,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     import torch
 
     from dvk.composer.embedded import dvk_config, dvk_unchanged, dvk_watch
-    from dvk.composer.observe import observe
+    from dvk.composer.observe import asked, observe
 
     if any(not isinstance(a, (torch.Tensor, bool, int, float, str, type(None))) for a in args):
         raise CannotCompose("an input is neither a tensor nor a plain value")
@@ -117,13 +119,13 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart():
+        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked() as modes:
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()
         raise CannotCompose(f"torch.export: {first[0] if first else type(error).__name__}") from None
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
-    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, blocks=encoder.blocks,
+    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, asked=tuple(sorted(modes)), blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
 
 

@@ -185,7 +185,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     if backend == "cpp" and any("huge_pages" in part.plan.recipes for part in parts):
         texts = [pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
         shared += pages.PRELUDE
-    functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided"]
+    functions = []
     if any(one.program.weights for one in fused):
         functions += ["dvk_bind", "dvk_bound"]
     replayed = any(one.graph_replay for one in fused)

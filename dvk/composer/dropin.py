@@ -22,6 +22,9 @@ from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
+ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop", "dvk_left")
+"""Functions that every drop-in calls."""
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -50,7 +53,7 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
         fused: programs for calls that differ; the first that fits is run.
         kernels: module-level text that defines the kernels.
         load: lines that make the kernels callable; they may set `ready = False`.
-        embedded: names of functions whose source is copied in (`carried`).
+        embedded: names of functions whose source is copied in (`carried`), beside those of `ALWAYS`.
         header: imports the generated part needs.
 
     Raises:
@@ -83,8 +86,9 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
 
 # Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
 dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
+dvk_kept = []
 
-{carried.text(embedded)}
+{carried.text([*ALWAYS, *embedded])}
 
 
 {kernels}
@@ -102,6 +106,7 @@ class ModelNew({base}):
                 args, kwargs = (*args, *(kwargs[name] for name in names)), {{}}
         if not kwargs:
 {textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
+        dvk_left(self)
         return {original}
 
 {(2 * chr(10)).join(_fits(task, number, one) for number, one in enumerate(fused))}
@@ -114,7 +119,7 @@ class ModelNew({base}):
             if not self._dvk_again():
                 return False
         return (
-{textwrap.indent(_conditions(task, bool(held)), " " * 12)}
+{textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
         )
 
     def _dvk_prepare(self):
@@ -131,8 +136,9 @@ class ModelNew({base}):
         return self._dvk_ready
 
     def _dvk_forget(self):
-        # Whatever changed, the next call looks at the module anew.
+        # Whatever changed, the next call looks at the module anew, and holds no memory on a device that the weights may be about to leave.
         self.__dict__.pop("_dvk_ready", None)
+        dvk_drop(self)
 
     def train(self, mode=True):
         self._dvk_forget()
@@ -140,7 +146,6 @@ class ModelNew({base}):
 
     def _apply(self, *args, **kwargs):
         self._dvk_forget()
-        self.__dict__.pop("_dvk_made", None)  # it holds memory on the device that the weights may be about to leave
         return super()._apply(*args, **kwargs)
 
     def load_state_dict(self, *args, **kwargs):
@@ -166,7 +171,7 @@ def unchanged(task: Task, title: str) -> str:
 {head}
     {body}
 
-{_replace(task)}
+{_replace(task, False)}
 """)
 
 
@@ -231,10 +236,11 @@ def _held(fused: Sequence[Fused]) -> Held:
     return {key: position for position, key in enumerate(keys)}
 
 
-def _conditions(task: Task, has_weights: bool) -> str:
+def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
+    asked = sorted({name for one in fused for name in one.captured.asked})
     wanting = ["*tensors", "*self.parameters()", *(["*self._dvk_weights"] if has_weights else [])]
     lines = [f"not (torch.is_grad_enabled() and any(t.requires_grad for t in ({', '.join(wanting)})))",
-             f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
+             *(f"not torch.{name}()" for name in asked), f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
     if has_weights:
         lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")
@@ -257,7 +263,7 @@ def _layout(name: str, node: Node) -> str:
     return f"{name}.shape == {node.shape!r} and {name}.stride() == {node.strides!r} and {name}.dtype is torch.{node.dtype}"
 
 
-def _replace(task: Task) -> str:
+def _replace(task: Task, fused: bool = True) -> str:
     # A file that has a `replace` of its own keeps it.
     name = "dvk_replace" if "replace" in names_bound_by(task.source) else "replace"
     if task.kind == "function":
@@ -266,20 +272,41 @@ def {name}(function=None):
     """A module to call instead of `{task.entry}`."""
     return ModelNew()
 '''
-    return f'''
+    if not fused:
+        return f'''
 def {name}(model):
-    """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights."""
+    """`model` itself: nothing here is faster."""
+    return model
+'''
+    return f'''
+{carried.text(["dvk_told"])}
+
+
+def {name}(model):
+    """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights.
+
+    One whose class, or a class of a part of it, is not what stands under that name in this file is left as it is.
+    """
+    known = {{}}
 
     def convert(module):
         new = ModelNew.__new__(ModelNew)
         new.__dict__ = module.__dict__
         return new
 
+    def is_ours(kind, mine):
+        if kind not in known:
+            known[kind] = kind is mine or dvk_told(kind) == dvk_told(mine)
+        return known[kind]
+
     def is_original(module):
-        kind = type(module)
-        mine, theirs = (getattr(k.forward, "__code__", None) for k in ({OWNER}, kind))
-        same = mine is not None and theirs is not None and (mine.co_code, mine.co_names) == (theirs.co_code, theirs.co_names)
-        return same and kind.__name__ == {task.entry!r}
+        if type(module).__name__ != {task.entry!r} or not is_ours(type(module), {OWNER}):
+            return False
+        here = globals()
+        kinds = {{type(part) for part in list(module.modules())[1:]}}
+        named = [(kind, here.get("dvk_ModelNew" if kind.__name__ == "ModelNew" else kind.__name__)) for kind in kinds
+                 if kind.__module__.split(".")[0] != "torch" and not any(held is kind for held in here.values())]
+        return all(is_ours(kind, mine) for kind, mine in named if isinstance(mine, type))
 
     converted = {{}}
     for parent in list(model.modules()):

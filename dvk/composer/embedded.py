@@ -21,6 +21,8 @@ import torch
 
 dvk_tensors = (torch.Tensor,)
 """Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `dropin.write`)."""
+dvk_kept: list[dict] = []
+"""What functions of `compact.frame.dvk_held` keep, one dictionary a function; in a drop-in, a list of its own."""
 
 
 def dvk_config(module: torch.nn.Module) -> str:
@@ -66,6 +68,83 @@ def dvk_config(module: torch.nn.Module) -> str:
         for held in (child._parameters, child._buffers):
             parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items() if t is not None)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def dvk_told(kind: type) -> object:
+    """What a class computes, whichever file it stands in: code, constants and defaults of its functions, and what of the file they use.
+
+    Lines and paths are left out; what is another file's goes by its name.
+    """
+    import dis
+    import enum
+    import functools
+    from types import CodeType, FunctionType, MethodType
+
+    home = kind.__module__
+    numbers: dict[int, int] = {}
+    wrappers = (property, staticmethod, classmethod, functools.cached_property, functools.partial)
+    plain = (bool, int, float, complex, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
+
+    def name_of(name: str) -> str:
+        # A drop-in calls the user's ModelNew dvk_ModelNew; and until Python 3.11 constants say where a lambda was made.
+        return name.removeprefix("dvk_").rpartition("<locals>.")[2]
+
+    def told(value: Any) -> object:
+        if isinstance(value, (FunctionType, type, list, dict)):
+            if id(value) in numbers:
+                return numbers[id(value)]
+            numbers[id(value)] = len(numbers)
+        if isinstance(value, dict):
+            return [(told(k), told(v)) for k, v in value.items()]
+        if isinstance(value, (set, frozenset)):
+            return sorted(repr(told(v)) for v in value)
+        if isinstance(value, plain) or value is None:
+            return type(value).__name__, repr(value)
+        if isinstance(value, (list, tuple)):
+            return type(value).__name__, [told(v) for v in value]
+        if isinstance(value, str):
+            return "str", name_of(value)
+        if isinstance(value, CodeType):
+            names = [name_of(name) for name in (*value.co_names, *value.co_varnames, *value.co_freevars)]
+            return value.co_code, names, value.co_argcount, value.co_kwonlyargcount, told(value.co_consts)
+        if isinstance(value, wrappers):
+            return type(value).__name__, [told(getattr(value, n, None)) for n in ("__func__", "fget", "fset", "func", "args", "keywords")]
+        if isinstance(value, MethodType):
+            return told(value.__func__), told(type(value.__self__))
+        if isinstance(value, torch.Tensor):
+            few = value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
+            return tuple(value.shape), repr(value.dtype), repr(value.tolist()) if few else ""
+        if isinstance(value, FunctionType):
+            return of_function(value)
+        if isinstance(value, type):
+            return of_class(value)
+        return type(value).__name__, getattr(value, "__name__", None)
+
+    def of_function(value: FunctionType) -> object:
+        cells = []
+        for cell in value.__closure__ or ():
+            try:
+                cells.append(told(cell.cell_contents))
+            except ValueError:  # it is empty
+                cells.append(None)
+        given = told(value.__defaults__), told(tuple((value.__kwdefaults__ or {}).items())), cells
+        if value.__globals__.get("__name__") != home:  # such as a decorator, around one of ours
+            return value.__globals__.get("__name__"), value.__code__.co_name, given
+        used, pending = set(), [value.__code__]
+        while pending:
+            code = pending.pop()
+            used |= {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL" and i.argval in value.__globals__}
+            pending += [c for c in code.co_consts if isinstance(c, CodeType)]
+        used = {name for name in used if not name.startswith("__")}
+        return told(value.__code__), given, [(name_of(n), told(value.__globals__[n])) for n in sorted(used, key=name_of)]
+
+    def of_class(value: type) -> object:
+        if value.__module__ != home:
+            return value.__module__, value.__qualname__
+        own = [(n, told(v)) for n, v in sorted(vars(value).items()) if not n.startswith("__") or isinstance(v, FunctionType)]
+        return name_of(value.__name__), [told(base) for base in value.__bases__], own
+
+    return told(kind)
 
 
 def dvk_watch(module: torch.nn.Module) -> tuple:
@@ -144,7 +223,8 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     """The weights, and what was made of them so far: nothing once one of them is written or replaced.
 
-    Writes through `.data` or under inference mode leave no trace and are not noticed.
+    Some writes leave no trace: those through `.data` or under inference mode, of fused optimizers and of batch norm.
+    See `dvk_left`.
     """
     weights = module.__dict__.get("_dvk_weights", ())
     state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
@@ -154,6 +234,26 @@ def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
         known = module.__dict__["_dvk_made"] = (state, {}, [t.detach() for t in weights])
     # Both at once: another thread may bind other weights at any time.
     return weights, known[1]
+
+
+def dvk_drop(module: torch.nn.Module) -> None:
+    """What was made of the weights is made anew, graphs included: who changed them may have left no trace."""
+    module.__dict__.pop("_dvk_made", None)
+    memory = {id(t.untyped_storage()) for t in module.__dict__.get("_dvk_weights", ()) if dvk_kept}
+    for kept in dvk_kept:
+        for places in list(kept):
+            if any(place[0] in memory for place in places):
+                kept.pop(places, None)
+
+
+def dvk_left(module: torch.nn.Module) -> None:
+    """To be called where the original computes: batch norm in it, or an optimizer after it, may write weights without a trace."""
+    own = module.__dict__
+    if "_dvk_weights" not in own:
+        return
+    learning = torch.is_grad_enabled() and any(t.requires_grad for t in own["_dvk_weights"])
+    if learning or not dvk_unchanged(own["_dvk_watched"]):
+        dvk_drop(module)
 
 
 def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
@@ -185,7 +285,7 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
 
     if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
         return copies(run(*copies(inputs)))
-    _, made = dvk_renew(run.__self__)
+    weights, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)
     if held is None:
         with torch.inference_mode(False):  # the next call, outside of inference mode, may not write to a tensor of it
@@ -199,8 +299,11 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = run(*static)
-        held = made[run.__name__] = (graph, [t for t in static if isinstance(t, torch.Tensor)], result)
-    graph, tensors, result = held
+        # The graph reads them by their addresses, and another module with these weights may drop them.
+        memory = {id(t.untyped_storage()) for t in weights if dvk_kept}
+        read = [found for kept in dvk_kept for places, found in list(kept.items()) if any(place[0] in memory for place in places)]
+        held = made[run.__name__] = (graph, [t for t in static if isinstance(t, torch.Tensor)], result, read)
+    graph, tensors, result, _ = held
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
     return result.clone() if isinstance(result, torch.Tensor) else copies(result)

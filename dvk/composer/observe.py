@@ -7,9 +7,39 @@ losses of two dtypes. A fused program must reproduce the kernels.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+MODES = ("is_grad_enabled", "is_inference_mode_enabled")
+"""Functions of torch whose answers a drop-in's callers decide; while a module is captured both are False."""
+
+
+@contextmanager
+def asked() -> Iterator[set[str]]:
+    """Names of `MODES` that code outside of torch calls meanwhile."""
+    found: set[str] = set()
+
+    def noting(name: str, function: Callable[[], bool]) -> Callable[[], bool]:
+        def ask() -> bool:
+            # torch's own modules ask whether to record what wants gradients, and then nothing does.
+            if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] != "torch":
+                found.add(name)
+            return function()
+
+        return ask
+
+    before = {name: getattr(torch, name) for name in MODES}
+    for name, function in before.items():
+        setattr(torch, name, noting(name, function))
+    try:
+        yield found
+    finally:
+        for name, function in before.items():
+            setattr(torch, name, function)
 
 
 class _Observer(torch.fx.Interpreter):

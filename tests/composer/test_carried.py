@@ -96,3 +96,21 @@ def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
     assert all(map(torch.equal, torch.utils._pytree.tree_leaves(held(weight)), torch.utils._pytree.tree_leaves(make(weight))))
     del weight
     assert memory() is None
+
+
+@pytest.mark.usefixtures("captures")
+@torch.no_grad()
+def test_what_is_dropped_is_made_anew_and_stays_for_graphs_of_others() -> None:
+    held, x = frame.dvk_held(lambda weight: 3 * weight), torch.ones(5)
+    mine, other = Scaled(held), Scaled(held)
+    other.weight = mine.weight
+    other.__dict__["_dvk_weights"] = mine._dvk_weights
+    for module in (mine, other):
+        embedded.dvk_replay(module.run, (x,))
+    mine.weight.data.mul_(2)
+    embedded.dvk_drop(mine)
+    assert torch.equal(embedded.dvk_replay(mine.run, (x,)), 3 * mine.weight), "its graph, too"
+    assert other.made[-1]() is not None and other.made[-1]() is not mine.made[-1]()
+    embedded.dvk_drop(mine)
+    embedded.dvk_drop(other)
+    assert other.made[-1]() is None is mine.made[-1]()

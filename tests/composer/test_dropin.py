@@ -703,3 +703,21 @@ class Model(torch.nn.Module):
     assert not was and result.requires_grad
     with torch.no_grad():
         assert counting.fused(torch.randn(4, 8))[0]
+
+
+@pytest.mark.parametrize("name", ["is_grad_enabled", "is_inference_mode_enabled"])
+def test_what_asks_for_the_mode_of_gradients_gets_the_answer_of_the_call(name: str) -> None:
+    counting = Counting(module_text(f"return torch.tanh(x) * 2 if torch.{name}() else torch.sigmoid(x) * 3"), torch.randn(4, 8))
+    x = torch.randn(4, 8)
+    modes = {"": torch.enable_grad(), "is_grad_enabled": torch.no_grad(), "is_inference_mode_enabled": torch.inference_mode()}
+    as_captured = {"is_grad_enabled": [*modes][1:], "is_inference_mode_enabled": [*modes][:2]}[name]
+    for mode, context in modes.items():
+        with context:
+            agree(counting, x, fused=mode in as_captured)
+
+
+def test_what_only_torch_asks_for_is_no_condition() -> None:
+    text = module_text("with torch.no_grad():\n    return torch.relu(self.norm(x)) + 1", init="self.norm = nn.LayerNorm(8)")
+    counting = Counting(text, torch.randn(4, 8))
+    counting.new.requires_grad_(False)
+    assert counting.fused(torch.randn(4, 8))[0]

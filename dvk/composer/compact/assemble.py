@@ -60,7 +60,7 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
 
     words = set(re.findall(r"\w+", python))
     aliases = [f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words]
-    functions = ["dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", *frame.functions(backend)]
+    functions = frame.functions(backend)
     if program.weights:
         functions += ["dvk_bind", "dvk_bound"]
     replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dvk.composer import cpp_scalar, triton_math
+from dvk.composer.embedded import dvk_kept
 from dvk.composer.triton import LAUNCHER
 from dvk.records import Backend
 
@@ -45,10 +46,11 @@ def dvk_nhwc(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`make`, whose results are kept for as long as there are the weights it was given, or until one of them is written."""
+    """`make`, whose results are kept for as long as there are the weights it was given, or until one is written or `dvk_drop` is called."""
     import weakref
 
     kept: dict[tuple, tuple] = {}
+    dvk_kept.append(kept)
 
     def held(*sources: torch.Tensor) -> torch.Tensor:
         memory = [t.untyped_storage() for t in sources]
@@ -130,7 +132,7 @@ def dvk_function(function: Any, count: int) -> Callable[..., None]:
 def functions(backend: Backend) -> list[str]:
     """The functions to copy in."""
     own = ["dvk_pow2", "dvk_size", "dvk_sized", "dvk_graphed", "dvk_jit"] if backend == "triton" else ["dvk_function"]
-    return ["dvk_nhwc", "dvk_held", "dvk_cdiv", "dvk_strided", *own]
+    return ["dvk_nhwc", "dvk_held", "dvk_cdiv", *own]
 
 
 def triton_helpers(words: set[str]) -> str:

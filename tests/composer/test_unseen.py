@@ -1,0 +1,100 @@
+"""Weights that are written without a trace, by batch norm or a fused optimizer: what a drop-in made of them is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.composer import Plan, compact
+from dvk.composer.capture import trace_module
+from tests.composer.compact_programs import candidate
+from tests.composer.programs import differences, run_source
+from tests.composer.test_several import FOLDED, joined
+
+USED, OTHER, FOREIGN = torch.randn(2, 3, 6, 6), torch.randn(1, 3, 8, 8), torch.randn(3, 3, 6, 6)
+
+
+@cache
+def composed(*calls: torch.Tensor) -> ModuleType:
+    return run_source(joined(FOLDED, [(call,) for call in calls], ("x",))[1].source)
+
+
+def one() -> nn.Module:
+    return composed(USED).ModelNew()
+
+
+def several() -> nn.Module:
+    return composed(OTHER, USED).ModelNew()
+
+
+def replaced() -> nn.Module:
+    return composed(USED).replace(nn.Sequential(run_source(FOLDED).Model()))[0]
+
+
+def from_compact_text() -> nn.Module:
+    graph = trace_module(run_source(FOLDED).Model().eval(), [USED], ["x"])
+    text = compact.write(graph, Plan(("fold_batch_norm", "fuse_pointwise")), "cpp")
+    assert "held(" in text
+    return candidate(FOLDED, graph, text, "cpp").ModelNew()
+
+
+@torch.no_grad()
+def statistics(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
+    model.train()
+    model(3 * x + 1)
+    model.eval()
+
+
+@torch.no_grad()
+def statistics_of_a_child(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
+    model.norm.train()
+    model(3 * x + 1)
+    model.norm.eval()
+
+
+def training(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
+    model.train()
+    model(x).square().mean().backward()
+    step()
+    model.eval()
+
+
+def tuning(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
+    model(x).square().mean().backward()
+    step()
+
+
+@pytest.mark.parametrize("given", [USED, FOREIGN], ids=["same", "another"])
+@pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
+@pytest.mark.parametrize("make", [one, several, replaced, from_compact_text])
+def test_what_was_made_of_weights_follows_them(make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    new, old = make().eval(), run_source(FOLDED).Model().eval()
+    new.load_state_dict(old.state_dict())
+    steps = [torch.optim.AdamW(model.parameters(), 0.1, fused=True).step for model in (new, old)]
+    for _ in range(2):
+        with torch.no_grad():
+            want = old(USED)
+            assert differences(new(USED), want, scale=3) == [] and new._dvk_ready is True
+        for model, step in zip((new, old), steps, strict=True):
+            write(model, given, step)
+        with torch.no_grad():
+            assert not torch.allclose(old(USED), want, atol=1e-3)
+    with torch.no_grad():
+        assert differences(new(USED), old(USED), scale=3) == [] and new._dvk_ready is True
+
+
+def test_calls_that_can_write_no_weights_leave_what_was_made() -> None:
+    new = one().eval()
+    with torch.no_grad():
+        new(USED)
+        made = new._dvk_made
+        new(FOREIGN)
+    new.requires_grad_(False)
+    new(FOREIGN), new(USED.clone().requires_grad_()).sum().backward()
+    assert new._dvk_made is made
