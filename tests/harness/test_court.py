@@ -232,7 +232,7 @@ def test_memory_that_is_not_used_is_given_back() -> None:
     used, unused = (torch.empty(2 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     del unused
     let_go()
-    assert before + (2 << 30) <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()
+    assert 2 << 30 <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()  # what others left may go, too
 
 
 def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:
