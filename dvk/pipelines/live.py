@@ -165,13 +165,13 @@ class Live:
             title = _line(f"{candidate.proposer}: {title}")
         timing = verdict.timing if verdict else None
         self._trying = ""
-        self._counts[outcome] += 1
+        confirmation = verdict is not None and verdict.tier == "claim"
+        self._counts[outcome] += not confirmation  # which tries nothing new
         faster = verdict is not None and verdict.faster
         shown = str(timing.speedup) if timing else outcome
         self._recent.append((self._counts.total(), shown, faster, title))
         if candidate is None or verdict is None:
             return
-        confirmation = verdict.tier == "claim"
         if faster and timing is not None and (confirmation or not self._faster.get(candidate.id, (False,))[0]):
             self._faster[candidate.id] = (confirmation, timing.speedup, title)
         elif confirmation:  # it was not faster after all

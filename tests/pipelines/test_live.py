@@ -299,6 +299,7 @@ def test_a_confirmation_replaces_the_search_s_word() -> None:
         assert live.best.value == 2.1
         live.judged(judged(1, 0.99, tier="claim"))
         assert live.best is not None and live.best.value == 2.3, "refuted: the next best stands"
+        assert live._heartbeat().startswith("3 tried"), "and confirms what was tried before"
         live.judged(judged(2, None, tier="claim"))
 
 
