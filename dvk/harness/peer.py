@@ -26,6 +26,7 @@ import torch
 from dvk.harness import memory, slots
 from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed
 from dvk.harness.earlier import Earlier, in_memory, on_board
+from dvk.harness.faults import Failed, Interfered, failure_told
 from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
@@ -35,18 +36,6 @@ START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
 that may begin, its seed."""
 CALLS_A_DOUBT = 500
 """Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
-
-
-class Failed(Exception):
-    """The code under test raised, or was refused; fields of a verdict."""
-
-    def __init__(self, status: Status, stage: str | None, error: str):
-        super().__init__(error)
-        self.status, self.stage, self.error = status, stage, error
-
-
-class Interfered(Exception):
-    """Something that only tampering explains."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ class Peer:
         except Garbled:
             raise Interfered("it wrote to the judge's line") from None
         if "failed" in answer:
-            raise self._failure(answer)
+            raise failure_told(answer)
         return answer
 
     def build(self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool) -> None:
@@ -228,21 +217,19 @@ class Peer:
         sizes = [bytes_of(layout) for layout in self._layouts]
         sample = memory.Sample(sizes)
         if self.device == "cuda":
-            assert self._out is not None
-            self._out.poison()
-            torch.cuda.synchronize()
+            self._blank()
         began = self._begin(seed, lay)
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
-            raise self._failure(self.link.receive())
+            raise failure_told(self.link.receive())
         if answer != b"d":
             raise Interfered("it answers out of turn")
         outputs: list[torch.Tensor] = []
         if self.device == "cuda":
             # Work left for this step would show here; the reference pays for the step, too.
             copying = time.perf_counter_ns()
-            outputs = self._export_timed(b"c")
+            outputs = self._export_timed()
             ended += time.perf_counter_ns() - copying
         elif take:
             outputs = self._take(sample, sizes)
@@ -298,12 +285,10 @@ class Peer:
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
-        assert self._out is not None
-        self._out.poison()
-        torch.cuda.synchronize()
+        board = self._blank()
         self.link.ring(b"p")
         self._expect(b"d")
-        return self._control[START] / 1e6, self._control[END] / 1e6, self._out.tensors
+        return self._control[START] / 1e6, self._control[END] / 1e6, board.tensors
 
     def _take(self, sample: memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]
@@ -320,16 +305,22 @@ class Peer:
 
     def _later(self, outputs: list[torch.Tensor], sample: memory.Sample) -> Callable[[], set[int]]:
         if self.device == "cuda":
-            return on_board(outputs, lambda: self._export_timed(b"b"), self._count)
+            return on_board(outputs, self._export_earlier, self._count)
         seen = sample.of([tensor.data_ptr() for tensor in outputs])
         return in_memory(self.pid, [self._control[FIRST + i] for i in range(len(outputs))], sample, seen, self._count)
 
-    def _export_timed(self, byte: bytes) -> list[torch.Tensor]:
+    def _export_timed(self) -> list[torch.Tensor]:
         assert self._out is not None
-        self._held.wake()
-        self.link.ring(byte)
+        self.link.ring(b"c")
         self._expect(b"k")
         return self._out.tensors
+
+    def _export_earlier(self) -> list[torch.Tensor]:
+        board = self._blank()
+        self._held.wake()
+        self.link.ring(b"b")
+        self._expect(b"k")
+        return board.tensors
 
     # ------------------------------------------------------------ parts
 
@@ -347,11 +338,17 @@ class Peer:
 
     def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
         self._place(layouts)
+        board = self._blank()
+        self.ask("export", earlier=earlier)
+        return [copied(tensor) for tensor in board.tensors]
+
+    def _blank(self) -> Board:
+        """The board for outputs, on which nothing is read any more and nothing is left."""
         assert self._out is not None
         self._out.poison()
-        torch.cuda.synchronize()
-        self.ask("export", earlier=earlier)
-        return [copied(tensor) for tensor in self._out.tensors]
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return self._out
 
     def _place(self, layouts: Sequence[Layout]) -> None:
         plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]
@@ -365,23 +362,10 @@ class Peer:
             if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
                 before.close()
 
-    def _failure(self, answer: dict[str, Any]) -> Exception:
-        failed = answer.get("failed")
-        if not isinstance(failed, dict):
-            return Interfered("it wrote to the judge's line")
-        try:
-            status = Status(failed.get("status"))
-        except ValueError:
-            status = Status.LAUNCH_ERROR
-        if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
-            status = Status.LAUNCH_ERROR
-        stage = failed.get("stage")
-        return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
-
     def _expect(self, byte: bytes) -> None:
         if (got := self.link.wait()) != byte:
             if got == b"e":
-                raise self._failure(self.link.receive())
+                raise failure_told(self.link.receive())
             raise Interfered("it answers out of turn")
 
 
