@@ -34,6 +34,7 @@ from dvk.harness.case import Case
 from dvk.harness.cases import Cases
 from dvk.harness.compare import same_bits
 from dvk.harness.intervals import settled
+from dvk.harness.lasting import look_back
 from dvk.harness.peer import Peer, Shot
 from dvk.records import Task
 
@@ -236,8 +237,10 @@ class Bench:
         shots: dict[str, Shot] = {}
         found: list[torch.Tensor] = []
         for name in order:
-            shots[name], leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case, flush))
             if take:  # of the others, too: what comes before a call must not depend on whose it is
+                look_back(self.cases, case, arms[name])
+            shots[name], leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case, flush))
+            if take:
                 changed = self.board.holds(case.inputs)
                 if name == "candidate" and changed:
                     raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")

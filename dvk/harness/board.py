@@ -49,6 +49,21 @@ def dtype_of(layout: Layout) -> torch.dtype:
     return dtype
 
 
+def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
+    """The outside of a tensor as another process describes it; None where no tensor looks so."""
+    try:
+        layout: Layout = {
+            "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
+        }
+        strided = leaf.get("layout") == "torch.strided"
+        sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
+        sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
+        sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    return layout if sound else None
+
+
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """Everything from a strided tensor's first to its last element, as one dimension."""
     return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))

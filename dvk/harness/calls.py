@@ -38,8 +38,9 @@ def call(
     seed: int,
     backward: bool = False,
     under: AbstractContextManager[Any] | None = None,
+    separate: bool = True,
 ) -> Any:
-    """One call with all random generators seeded; a returned buffer is copied, since buffers are put back.
+    """One call with all random generators seeded; where `separate`, a returned buffer is copied, since buffers are put back.
 
     With `backward` the result is {"output": …, "input_grads": [one a floating input tensor], "weight_grads":
     {parameter: …}}; what the outputs do not depend on has zeros. `under` is entered around the module's own work.
@@ -48,10 +49,10 @@ def call(
         NotDifferentiable: `backward`, and no output requires a gradient.
     """
     if backward:
-        return _differentiated(model, args, kwargs, seed, under or nullcontext())
+        return _differentiated(model, args, kwargs, seed, under or nullcontext(), separate)
     with torch.no_grad(), seeded(seed), under or nullcontext():
         result = model(*args, **kwargs)
-    return _apart(model, result)
+    return apart(model, result) if separate else result
 
 
 def describe(result: Any) -> tuple[list[Any], str]:
@@ -101,18 +102,19 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _apart(model: nn.Module, result: Any) -> Any:
+def apart(model: nn.Module, result: Any) -> Any:
+    """A result whose tensors share no memory with the module's buffers: those that do are copied."""
     held = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
 
-    def apart(tensor: torch.Tensor) -> torch.Tensor:
+    def own(tensor: torch.Tensor) -> torch.Tensor:
         shares = tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in held
         return tensor.clone() if shares else tensor
 
-    return map_tensors(apart, result) if held else result
+    return map_tensors(own, result) if held else result
 
 
 def _differentiated(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any]
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any], separate: bool
 ) -> dict[str, Any]:
     inputs: list[torch.Tensor] = []
 
@@ -144,7 +146,8 @@ def _differentiated(
     # What order autograd leaves them in is nobody's contract.
     grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, found, strict=True)]
     with torch.no_grad():
-        output = _apart(model, map_tensors(lambda tensor: tensor.detach(), result))
+        output = map_tensors(lambda tensor: tensor.detach(), result)
+        output = apart(model, output) if separate else output
     return {
         "output": output,
         "input_grads": grads[: len(inputs)],

@@ -19,12 +19,13 @@ from pydantic import ValidationError
 
 from dvk.config import Judge
 from dvk.harness import compare
-from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Outputs, Samples, Trespass
+from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Trespass
 from dvk.harness.board import Board
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
 from dvk.harness.keys import Key
+from dvk.harness.lasting import Lasting, Overwritten
 from dvk.harness.link import Gone
 from dvk.harness.own import Own
 from dvk.harness.peer import Failed, Interfered, Peer
@@ -39,7 +40,6 @@ INTERPRETER_SHARE = 0.6
 
 MOST_BYTES = 64 << 20
 """A candidate may return this much more than the reference before it is refused unread."""
-
 
 MOST_LEAVES = 4096
 
@@ -96,6 +96,7 @@ class Examination:
         self.coverage: float | None = None
         self.home = ""
         self.contract = "module"
+        self.lasting = Lasting(cases, peer)
 
     def run(
         self,
@@ -158,7 +159,7 @@ class Examination:
                     self.own.first_call(native := self.cases.fresh(0))
                     self.checked.append(native)
                 else:
-                    self._check_all(keys[:1] if one_case else keys, began, untimed)
+                    self._check_all(keys[:1] if one_case else keys, began, untimed, again=not one_case and not (arms and not untimed))
                     if self.own is not None and plan is None:
                         self.own.prove(self.checked, self.cases.fresh(0), self.follows)
             if not arms or untimed:
@@ -177,7 +178,9 @@ class Examination:
                 if plan is None:
                     timed = self._timed(arms, rounds, limit_s)
                 else:
-                    samples, outputs = self._duel(rounds, limit_s)
+                    samples, outputs = self.bench.duel(
+                        self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
+                    )
                 found = self._profiled() if profile else {}
             if plan is None:
                 return {**timed, **found, "coverage": self._covered()}
@@ -195,8 +198,8 @@ class Examination:
             return self._findings(Status.MISMATCH, stage, error=str(error))
         except Trespass as error:
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
-        except InputChanged as error:
-            return self._findings(Status.MISMATCH, stage, error=f"in a timed call: {error}")
+        except (InputChanged, Overwritten) as error:
+            return self._findings(Status.MISMATCH, stage, error=f"{'in a timed call: ' if stage == 'time' else ''}{error}")
         except Interfered as error:
             return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
         except Gone:
@@ -228,7 +231,8 @@ class Examination:
 
     # ------------------------------------------------------------ check
 
-    def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None) -> None:
+    def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None, again: bool) -> None:
+        """`again`: the native shape is called a second time, where no key does it next and no time is taken of it."""
         loaded, variant = -100, self.bench.native.key.variant
         for key in keys:
             if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
@@ -236,6 +240,8 @@ class Examination:
             case = self._case(key)
             if case is None or (case.key.weights and self.checked and not self.follows):
                 continue
+            if again and len(self.checked) == 1 and case.key.variant != variant:
+                self._check(self.bench.native, self.bench.board_for(self.bench.native))
             if case.key.weights != loaded:
                 if self.follows:
                     self._weights_kept(loaded)
@@ -247,7 +253,10 @@ class Examination:
             if case.key.variant != variant:
                 self.peer.lend(board, case.args, case.kwargs, case.key.variant)
                 variant = case.key.variant
+                self.lasting.forget()
             self._check(case, board)
+        if again and len(self.checked) == 1:
+            self._check(self.bench.native, self.bench.board_for(self.bench.native))
         if self.follows:
             self._weights_kept(loaded)
             if loaded:
@@ -277,8 +286,8 @@ class Examination:
         return case
 
     def _check(self, case: Case, board: Board) -> None:
-        with self.turn() if self.checked else nullcontext():  # many compile at their first call, and that is no reason to wait
-            answer = self.peer.call(self.bench.told_seed(case), backward=case.backward)
+        with self.lasting.watched(), self.turn() if self.checked else nullcontext():  # many compile at their first call, and need not wait
+            answer = self._called(case, backward=case.backward)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
@@ -287,7 +296,11 @@ class Examination:
             raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
         self._accept(self.cases.check(case, outputs, spec))
         self._buffers_agree(case)
+        self.lasting.accept(case, leaves if self.contract == "module" else [])
         self.checked.append(case)
+
+    def _called(self, case: Case, **order: bool) -> dict[str, Any]:
+        return self.peer.call(self.bench.told_seed(case), separate=self.cases.reference.gives_buffers, **order)
 
     def _accept(self, outcome: Outcome, where: str = "") -> None:
         self.tolerance = max(self.tolerance, outcome.tolerance)
@@ -315,7 +328,7 @@ class Examination:
 
     def _bare(self, case: Case) -> None:
         """One call without PyTorch's operators, checked."""
-        answer = self.peer.call(self.bench.told_seed(case), backward=False, bare=True)
+        answer = self._called(case, bare=True)
         leaves, spec = _claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
@@ -365,11 +378,6 @@ class Examination:
             seen = self.bench.seen(self.peer, self.home)
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
         return {"profile": found and found.model_dump(mode="json")}
-
-    def _duel(self, rounds: int, limit_s: float) -> tuple[Samples, Outputs]:
-        return self.bench.duel(
-            self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
-        )
 
     def _timed_output(self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
         given = iter(outputs)

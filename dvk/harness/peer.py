@@ -13,6 +13,7 @@ threads do not reach into others' turns.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import select
 import time
@@ -23,7 +24,9 @@ from typing import Any
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of
+from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed
+from dvk.harness.earlier import Earlier, in_memory, on_board
+from dvk.harness.faults import Failed, Interfered, failure_told
 from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
@@ -33,18 +36,6 @@ START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
 that may begin, its seed."""
 CALLS_A_DOUBT = 500
 """Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
-
-
-class Failed(Exception):
-    """The code under test raised, or was refused; fields of a verdict."""
-
-    def __init__(self, status: Status, stage: str | None, error: str):
-        super().__init__(error)
-        self.status, self.stage, self.error = status, stage, error
-
-
-class Interfered(Exception):
-    """Something that only tampering explains."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +66,7 @@ class Peer:
         self._number = self._ran_stopped = 0
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
+        self._earlier = Earlier()
         self.aliases: dict[str, str] = {}
         """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
@@ -117,7 +109,7 @@ class Peer:
         except Garbled:
             raise Interfered("it wrote to the judge's line") from None
         if "failed" in answer:
-            raise self._failure(answer)
+            raise failure_told(answer)
         return answer
 
     def build(self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool) -> None:
@@ -157,12 +149,13 @@ class Peer:
             self._held.stop()
         return answer
 
-    def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: int) -> list[Any]:
+    def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False) -> list[Any]:
         """Copies of the tensors an answer describes, by their claimed layout; constants as they are.
 
         Args:
             leaves: as `call` or `tensors` answered.
             most_bytes: a claim of more is refused before anything is allocated.
+            earlier: they are those of the earlier call that it holds.
 
         Raises:
             Interfered: an impossible layout or address.
@@ -170,9 +163,9 @@ class Peer:
         claimed = [_layout(leaf) if "address" in leaf else None for leaf in leaves]
         strided = [c for c, leaf in zip(claimed, leaves, strict=True) if c is not None and leaf.get("layout") == "torch.strided"]
         if sum(bytes_of(c) for c in strided) > most_bytes:
-            raise Failed(Status.MISMATCH, "check", f"it returned more than {most_bytes >> 20} MiB")
+            raise Failed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
         if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
-            copies = iter(self._export(strided))
+            copies = iter(self._export(strided, earlier))
         else:
             copies = iter([self._read(c, int(leaf["address"])) for c, leaf in zip(claimed, leaves, strict=True)
                            if c is not None and leaf.get("layout") == "torch.strided"])
@@ -191,6 +184,7 @@ class Peer:
     def enter(self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None) -> None:
         """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names."""
         self._held.wake()
+        self._earlier, self._count = Earlier(), len(outputs)
         self._layouts = outputs = [*outputs, *(buffers or {}).values()]
         if self.device == "cuda":
             self._place(outputs)
@@ -223,14 +217,12 @@ class Peer:
         sizes = [bytes_of(layout) for layout in self._layouts]
         sample = memory.Sample(sizes)
         if self.device == "cuda":
-            assert self._out is not None
-            self._out.poison()
-            torch.cuda.synchronize()
+            self._blank()
         began = self._begin(seed, lay)
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
-            raise self._failure(self.link.receive())
+            raise failure_told(self.link.receive())
         if answer != b"d":
             raise Interfered("it answers out of turn")
         outputs: list[torch.Tensor] = []
@@ -246,7 +238,17 @@ class Peer:
             self._held.stop()
         if not began <= start <= end <= ended:
             raise Interfered("its clock stamps are impossible")
+        if take:
+            self._earlier.note(self._later(outputs, sample), lay)
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
+
+    def overwritten(self) -> set[int]:
+        """Numbers of the outputs that it holds of an earlier timed call and that later ones wrote over.
+
+        Raises:
+            Failed: they are not to be had any more; Gone: the runner has ended.
+        """
+        return self._earlier.overwritten()
 
     def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
         """Stop it `delay_s` into a call, and leave it so; False where the call was over by then."""
@@ -265,7 +267,7 @@ class Peer:
         """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
         self._control[SEED] = seed
         self._held.wake()
-        self.link.ring(b"p")
+        self.link.ring(self._earlier.byte())
         self._expect(b"r")
         self._held.stop(surely=True)
         before = self._held.used_s()
@@ -283,12 +285,10 @@ class Peer:
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
-        assert self._out is not None
-        self._out.poison()
-        torch.cuda.synchronize()
+        board = self._blank()
         self.link.ring(b"p")
         self._expect(b"d")
-        return self._control[START] / 1e6, self._control[END] / 1e6, self._out.tensors
+        return self._control[START] / 1e6, self._control[END] / 1e6, board.tensors
 
     def _take(self, sample: memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]
@@ -303,11 +303,24 @@ class Peer:
             raise Interfered("its output still changed after the call was over")
         return self._received
 
+    def _later(self, outputs: list[torch.Tensor], sample: memory.Sample) -> Callable[[], set[int]]:
+        if self.device == "cuda":
+            return on_board(outputs, self._export_earlier, self._count)
+        seen = sample.of([tensor.data_ptr() for tensor in outputs])
+        return in_memory(self.pid, [self._control[FIRST + i] for i in range(len(outputs))], sample, seen, self._count)
+
     def _export_timed(self) -> list[torch.Tensor]:
         assert self._out is not None
         self.link.ring(b"c")
         self._expect(b"k")
         return self._out.tensors
+
+    def _export_earlier(self) -> list[torch.Tensor]:
+        board = self._blank()
+        self._held.wake()
+        self.link.ring(b"b")
+        self._expect(b"k")
+        return board.tensors
 
     # ------------------------------------------------------------ parts
 
@@ -323,13 +336,19 @@ class Peer:
         """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
         return Gone() if memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
 
-    def _export(self, layouts: Sequence[Layout]) -> list[torch.Tensor]:
+    def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
         self._place(layouts)
+        board = self._blank()
+        self.ask("export", earlier=earlier)
+        return [copied(tensor) for tensor in board.tensors]
+
+    def _blank(self) -> Board:
+        """The board for outputs, on which nothing is read any more and nothing is left."""
         assert self._out is not None
         self._out.poison()
-        torch.cuda.synchronize()
-        self.ask("export")
-        return [copied(tensor) for tensor in self._out.tensors]
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return self._out
 
     def _place(self, layouts: Sequence[Layout]) -> None:
         plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]
@@ -343,43 +362,15 @@ class Peer:
             if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
                 before.close()
 
-    def _failure(self, answer: dict[str, Any]) -> Exception:
-        failed = answer.get("failed")
-        if not isinstance(failed, dict):
-            return Interfered("it wrote to the judge's line")
-        try:
-            status = Status(failed.get("status"))
-        except ValueError:
-            status = Status.LAUNCH_ERROR
-        if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
-            status = Status.LAUNCH_ERROR
-        stage = failed.get("stage")
-        return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
-
     def _expect(self, byte: bytes) -> None:
         if (got := self.link.wait()) != byte:
             if got == b"e":
-                raise self._failure(self.link.receive())
+                raise failure_told(self.link.receive())
             raise Interfered("it answers out of turn")
 
 
 def _layout(leaf: dict[str, Any]) -> Layout:
-    """The claimed outside of a tensor, made sure that it is one.
-
-    Raises:
-        Interfered: it is not.
-    """
-    try:
-        layout: Layout = {
-            "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
-        }
-        strided = leaf.get("layout") == "torch.strided"
-        sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
-        sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
-        sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        sound = False
-    if not sound:
+    if (layout := layout_claimed(leaf)) is None:
         raise Interfered("it claims an impossible output")
     return layout
 

@@ -6,9 +6,9 @@ clock stamps) or only ever speaks against the candidate (errors). The reference 
 run in the same program, so that both sides of a comparison pay the same for it.
 
 Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
-`rounds` single bytes: p prepare → r ready; the call begins when its number stands in the control page
-(the runner spins for it, a few µs) → d done (or e and a frame: it raised); c copy to the board → k
-copied; x leave.
+`rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h) → r
+ready; the call begins when its number stands in the control page (the runner spins for it, a few µs) →
+d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ class Runner:
         self.board: Board | None = None
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
+        self.earlier: list[torch.Tensor] = []
+        """Of the first call since inputs were lent; later ones must leave them as they are."""
         self.control: Any = None
         self.places: Places | None = None
         self.kept: list[str] = []
@@ -171,13 +173,18 @@ class Runner:
 
     def do_call(self, order: Answer) -> Answer:
         """One call; where its outputs are and what they look like from outside."""
+        self.leaves = []
         put_buffers(self.model, self.initial)
         with forbidden(self.task.device) if order.get("bare") else nullcontext():
-            result = call(self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")))
+            result = call(
+                self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")),
+                separate=bool(order.get("separate")),
+            )
         if self.task.device == "cuda":
             _synchronise()
         leaves, text = describe(result)
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.earlier = self.earlier or self.leaves
         return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
 
     def do_tensors(self, order: Answer) -> Answer:
@@ -206,8 +213,8 @@ class Runner:
         return {"board": True}
 
     def do_export(self, order: Answer) -> Answer:
-        """Copy the tensors of the last answer to the board."""
-        self.copy_out()
+        """Copy the tensors of the last answer, or of the earlier one that is held, to the board."""
+        self.copy_out(self.earlier if order.get("earlier") else None)
         return {"exported": True}
 
     # ------------------------------------------------------------ timed calls
@@ -216,7 +223,9 @@ class Runner:
         """Timed calls until told to leave; the outputs stay alive until the next is prepared."""
         link, control = self.link, self.control
         tensors: list[torch.Tensor] = []
+        earlier: list[torch.Tensor] = []
         result: Any = None
+        self.leaves, self.earlier = [], []
         held = self._held()
         gc.collect()
         gc.disable()
@@ -229,8 +238,12 @@ class Runner:
                         self.copy_out(tensors)
                         link.ring(b"k")
                         continue
-                    del tensors[:]
-                    result = None
+                    if byte == b"b":
+                        self._copy_earlier(earlier)
+                        continue
+                    if byte == b"h":
+                        earlier = tensors
+                    tensors, result = [], None
                     spare.refill()
                     try:
                         for _ in range(WAKING if sync else 0):
@@ -270,6 +283,15 @@ class Runner:
 
     # ------------------------------------------------------------ parts
 
+    def _copy_earlier(self, tensors: list[torch.Tensor]) -> None:
+        try:
+            self.copy_out(tensors)
+        except BaseException as error:  # noqa: BLE001 - torch.compile's graphs raise where what they returned is gone
+            self.link.ring(b"e")
+            self.link.send({"failed": failure(error)})
+        else:
+            self.link.ring(b"k")
+
     def whole(self) -> bool:
         """The process is fit to go on after a failure."""
         return True
@@ -290,7 +312,7 @@ class Runner:
 
     def _take_inputs(self, offered: Answer) -> None:
         if self.board is not None:
-            self.args, self.kwargs = [], {}
+            self.args, self.kwargs, self.earlier = [], {}, []  # which may lie in what is given back
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
         self.args, self.kwargs = slots.fill(offered["call"], self.board.tensors)

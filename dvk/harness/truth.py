@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.harness.calls import Buffers, buffers_of, call, describe, leaf_names, put_buffers
+from dvk.harness.calls import Buffers, apart, buffers_of, call, describe, leaf_names, put_buffers
 from dvk.harness.domains import Domain, Watch
 from dvk.harness.families import kind_of
 from dvk.harness.shaking import Shake, coarsened, shaken
 from dvk.harness.weights import WeightSets
-from dvk.tasks.trees import map_tensors
+from dvk.tasks.trees import map_tensors, named_tensors
 
 
 @dataclass
@@ -62,6 +62,9 @@ class Reference:
         self._double: nn.Module | None = None
         self._double_tried = not twin
         self._domain: Domain | None = None
+        self._keeps: dict[tuple[Any, ...], set[int]] = {}
+        self.gives_buffers = False
+        """A buffer of its own, or a part of one, was among what it returned."""
 
     def initial(self, weights: int) -> Buffers:
         """All buffers before a call under a weight set."""
@@ -83,10 +86,28 @@ class Reference:
             NotDifferentiable: `draw.backward`, and it has no gradient.
         """
         self.use(draw.weights)
-        result = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+        given = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False)
+        result = apart(self.model, given)
+        pairs = zip(describe(given)[0], describe(result)[0], strict=True)
+        self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
         after = buffers_of(self.model)
         put_buffers(self.model, self.initial(draw.weights))
         return Answer(*describe(result), leaf_names(result), after)
+
+    def keeps(self, draw: Draw) -> set[int]:
+        """Numbers of the leaves that lie in memory which it keeps and returns again, or in its buffers, which are put back between calls.
+
+        Weights and inputs count, too: of what lies there nobody expects that it stays.
+        """
+        key = draw.backward, *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))]
+        if key not in self._keeps:
+            self.use(draw.weights)
+            one, buffers = self._given(draw), {_memory(buffer) for buffer in self.model.buffers()}
+            other = self._given(draw)
+            put_buffers(self.model, self.initial(draw.weights))
+            kept = {*buffers, *map(_memory, other)} - {0}
+            self._keeps[key] = {number for number, leaf in enumerate(one) if _memory(leaf) in kept}
+        return self._keeps[key]
 
     def run_with(self, draw: Draw, state: dict[str, Any]) -> Answer | None:
         """The answer under weights of no set; None where it has none."""
@@ -167,6 +188,10 @@ class Reference:
         if self._double is not None:
             self._double, self._double_tried = None, False
 
+    def _given(self, draw: Draw) -> list[Any]:
+        leaves, _ = describe(call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False))
+        return leaves
+
     def _attempt(self, run: Callable[[], Any]) -> Answer | None:
         try:
             result = run()
@@ -182,6 +207,11 @@ class Reference:
             except Exception:  # noqa: BLE001 - as above
                 self._double = None
         return self._double
+
+
+def _memory(leaf: Any) -> int:
+    """Where a strided tensor's memory begins; 0 for anything else."""
+    return leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided else 0
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,8 @@ BAD = [
     ("affine", "bad/wrong_shape", "mismatch", "shape (1, 301) instead of (64, 301)"),
     ("affine", "bad/wrong_rank", "mismatch", "shape (1, 64, 301)"),
     ("affine", "bad/changes_input", "mismatch", "changes an input"),
+    ("affine", "bad/keeps_output", "mismatch", "output of an earlier call was overwritten by a later one: return new memory"),
+    ("affine", "bad/keeps_buffer", "mismatch", "output of an earlier call was overwritten by a later one: return new memory"),
     ("affine", "bad/one_nan", "mismatch", "at [63, 300]: nan"),
     ("affine", "bad/one_element", "mismatch", "worst at [21, 100]"),
     ("affine", "bad/returns_nothing", "mismatch", "NoneType"),

@@ -15,6 +15,7 @@ import torch
 from dvk.harness import memory, slots
 from dvk.harness import peer as peers
 from dvk.harness.board import Board, layout_of
+from dvk.harness.earlier import on_board
 from dvk.harness.link import Gone
 from dvk.harness.peer import Failed, Interfered, Peer
 from dvk.sandbox import Session
@@ -56,6 +57,38 @@ def test_outputs_are_read_from_its_memory():
         peer.leave()
         assert torch.equal(timed, torch.full(SHAPE, 6.0))
         assert 0 < shot.inner_ms < 1000 and shot.gap_ms >= 0
+
+
+KEEPS = """
+class ModelNew(torch.nn.Module):
+    y = torch.zeros(64, 301)
+    def forward(self, x):
+        return torch.mul(x, 2, out=self.y)
+"""
+
+
+@pytest.mark.parametrize(("source", "changed"), [(HONEST, set()), (KEEPS, {0})])
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_it_holds_is_read_again_after_later_calls(monkeypatch, source, changed, copied):
+    """In its memory, as on a CPU, and by copies on a board, as on a GPU."""
+    with runner(source) as (peer, board):
+        answer = peer.call(1)
+        (output,) = peer.fetch(answer["leaves"], most_bytes=1 << 20)
+        peer._place([layout_of(output)])
+        peer.enter([layout_of(output)])
+        if copied:
+
+            def later(*_):
+                peer._held.wake()
+                return on_board(peer._export_timed(), peer._export_earlier, 1)
+
+            monkeypatch.setattr(peer, "_later", later)
+        seen = set()
+        for number in range(12):
+            seen |= peer.overwritten()
+            peer.shoot(1, True, lambda number=number: board.put([torch.full(SHAPE, float(number))]))
+        peer.leave()
+        assert seen == changed
 
 
 def test_it_stands_still_after_a_call_that_is_not_timed():

@@ -122,7 +122,9 @@ class Recorder:
             raise NotReducible("its calls differ from each other")
         outputs, returned = self._outputs(results[2])
         buffers = {name: self.tape.value(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
-        third = settle.without_idle_views(self.tape.steps[marks[2]:], {*buffers.values(), *returned})
+        if settle.written_again(self.tape, third, returned, {*held.values(), *buffers.values(), *inputs[2]}):
+            raise NotReducible("it returns memory that it keeps and that its next call writes again")
+        third = settle.without_idle_views(third, {*buffers.values(), *returned})
         making, first = self.tape.steps[:self._loaded], [*self._first, *self.tape.steps[marks[0]:marks[1]]]
         own = {*held.values(), *buffers.values()}
         prepared = settle.prepare(self.tape, making, first, third, {*self._earlier, *inputs[0]}, own, {*buffers.values(), *returned})

@@ -105,6 +105,12 @@ def prepare(tape: Tape, making: list[Step], first: list[Step], call: list[Step],
     return kept[::-1]
 
 
+def written_again(tape: Tape, call: list[Step], returned: list[int], others: set[int]) -> bool:
+    """A call writes results into memory that it has not made, and that is not `others`' either: state or inputs."""
+    written = {memory for step in call for memory in step.writes} - {memory for step in call for memory in step.creates}
+    return bool({tape.memory[value] for value in returned} & (written - {tape.memory[value] for value in others}))
+
+
 def _tainted(steps: list[Step], inputs: set[int]) -> set[int]:
     """Numbers of the steps that an input had a part in."""
     values, found = set(inputs), set()

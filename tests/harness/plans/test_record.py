@@ -180,6 +180,10 @@ REFUSED = {
         "        if not hasattr(self, 'y'): self.y = x * 2\n        return self.y * 1\n",
         "earlier call",
     ),
+    "keeps_output": (
+        "        self.y = getattr(self, 'y', torch.empty_like(x))\n        return torch.mul(x, 2, out=self.y)\n",
+        "writes again",
+    ),
     "keeps_input": ("        self.x = getattr(self, 'x', x)\n        return self.x * 2\n", "earlier call"),
     "address": (
         "        y = torch.empty_like(x)\n        scale[(1,)](x, self.weight, y, x.data_ptr(), 64, 1.0, BLOCK=64)\n        return y\n",

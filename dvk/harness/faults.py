@@ -1,0 +1,34 @@
+"""What can be wrong with a runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.records import Status
+
+
+class Failed(Exception):
+    """The code under test raised, or was refused; fields of a verdict."""
+
+    def __init__(self, status: Status, stage: str | None, error: str):
+        super().__init__(error)
+        self.status, self.stage, self.error = status, stage, error
+
+
+class Interfered(Exception):
+    """Something that only tampering explains."""
+
+
+def failure_told(answer: dict[str, Any]) -> Exception:
+    """What to raise over an answer that says what the runner raised: its word counts against the candidate only."""
+    failed = answer.get("failed")
+    if not isinstance(failed, dict):
+        return Interfered("it wrote to the judge's line")
+    try:
+        status = Status(failed.get("status"))
+    except ValueError:
+        status = Status.LAUNCH_ERROR
+    if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
+        status = Status.LAUNCH_ERROR
+    stage = failed.get("stage")
+    return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
