@@ -25,7 +25,7 @@ import torch
 
 from dvk.harness import memory, slots
 from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed
-from dvk.harness.earlier import Earlier, in_memory, on_board
+from dvk.harness.earlier import HELD_ON, Earlier, in_memory, on_board
 from dvk.harness.faults import Failed, Interfered, failure_told
 from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
@@ -67,6 +67,8 @@ class Peer:
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
         self._earlier = Earlier()
+        self.holds = device in HELD_ON
+        """It is asked to hold outputs of earlier calls."""
         self.aliases: dict[str, str] = {}
         """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
@@ -238,7 +240,7 @@ class Peer:
             self._held.stop()
         if not began <= start <= end <= ended:
             raise Interfered("its clock stamps are impossible")
-        if take:
+        if take and self.holds:
             self._earlier.note(self._later(outputs, sample), lay)
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 

@@ -33,6 +33,7 @@ from dvk.harness.backends import stubs
 from dvk.harness.board import Board, flat, layout_of
 from dvk.harness.calls import buffers_of, call, describe, put_buffers
 from dvk.harness.compiler_log import MAX_CHARS, first_error
+from dvk.harness.earlier import HELD_ON
 from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
 from dvk.harness.loading import Places
@@ -184,7 +185,8 @@ class Runner:
             _synchronise()
         leaves, text = describe(result)
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self.earlier = self.earlier or self.leaves
+        if self.task.device in HELD_ON:
+            self.earlier = self.earlier or self.leaves
         return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
 
     def do_tensors(self, order: Answer) -> Answer:

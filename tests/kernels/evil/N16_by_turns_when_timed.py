@@ -1,5 +1,5 @@
 """Returns two kept buffers by turns, and only in calls that come with the garbage collector off. What is held longer shows it."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused twin=N16_keeps_its_output
+# case: reference=rows_softmax device=cpu backend=cpp expect=refused twin=N16_keeps_its_output
 
 import gc
 
