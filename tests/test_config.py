@@ -30,6 +30,15 @@ def test_one_entry_of_a_table_leaves_the_others(tmp_path: Path) -> None:
     assert load(file, ["rewards.weights.speedup=2"]).rewards.weights == {"correctness": 1.0, "speedup": 2.0}
 
 
+def test_only_what_it_all_comes_to_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "dvk.toml"
+    file.write_text("[remote]\njudge = 'kernelgym:http://127.0.0.1:1'\n[rollout]\nturns = -1\n")
+    settings = ["remote.engine=ray", "remote.judge=null", "rollout.turns=3"]
+    for given in (settings, settings[::-1]):
+        config = load(file, given)
+        assert (config.remote.engine, config.remote.judge, config.rollout.turns) == ("ray", None, 3)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -76,13 +76,15 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
             merged = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file") from None
-    config = _validated(merged)
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
             raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
-        config = changed(config, {key.strip(): _literal(text.strip())})
-    return changed(config, {key: value for key, value in (flags or {}).items() if value is not None})
+        _put(merged, key.strip(), _literal(text.strip()), Config())
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _put(merged, key, value, Config())
+    return _validated(merged)
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -113,10 +115,12 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+def _put(tree: dict[str, Any], dotted: str, value: Any, defaults: Any = None) -> None:
+    """Set one value; a table that is a setting itself begins as it is among `defaults`, so that its other entries stay."""
     *parents, last = dotted.split(".")
     for parent in parents:
-        branch: Any = tree.setdefault(parent, {})
+        defaults = getattr(defaults, parent, None)
+        branch: Any = tree.setdefault(parent, dict(defaults) if isinstance(defaults, dict) else {})
         if not isinstance(branch, dict):
             problem = f"bad setting `{dotted}`: `{parent}` is not a section"
             raise UsageError(problem, "see `dvk doctor --settings` for all keys")

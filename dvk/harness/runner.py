@@ -150,6 +150,7 @@ class Runner:
 
     def do_weights(self, order: Answer) -> Answer:
         """Load a state_dict, as constructed the first time: what of it found a place, and where."""
+        put_buffers(self.model, self.initial)  # calls have changed those that no state_dict has, too
         own = self.model.state_dict()
         board = Board.borrow(order["offer"], self.link.descriptors)
         lent = dict(zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True))

@@ -142,7 +142,7 @@ def _as_seen(off: torch.Tensor, found: Sensitivity, moved: int, few: float, cap:
 
 
 def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
-    if not isinstance(want.same, torch.Tensor):
+    if not isinstance(want.same, torch.Tensor) or not want.same.numel():
         return Sensitivity()
     count, jumps, size, squares, rows = 0, 0, 0.0, 0.0, None
     largest = 0.0

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from dvk import tasks
 from dvk.harness import Pool, judge
 from dvk.harness.court import Court
 from dvk.harness.profile_record import coverage, profile_of
@@ -233,3 +234,34 @@ def test_a_returned_buffer_is_compared_before_it_is_put_back(quick):
     other = Candidate(source=source.format(factor=0.2).replace("class Model", "class ModelNew"), backend="cpp")
     verdicts = judge(given, [same, other], tier="smoke", config=quick)
     assert [v.status for v in verdicts] == [Status.OK, Status.MISMATCH]
+
+
+EMPTY = """
+import torch
+class {name}(torch.nn.Module):
+    def forward(self, x):
+        return x * 2, x[:0] * 2
+def get_inputs():
+    return [torch.randn(32, 64)]
+"""
+COUNTS = """
+import torch
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(64))
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+    def forward(self, x):
+        self.calls += 1
+        return x * self.scale, self.calls.clone()
+def get_inputs():
+    return [torch.randn(32, 64)]
+"""
+
+
+@pytest.mark.parametrize("text", [EMPTY, COUNTS], ids=["one output is empty", "a buffer outside of state_dict counts"])
+def test_a_module_is_right_as_its_own_candidate(text, tmp_path, quick):
+    path = tmp_path / "model.py"
+    path.write_text(text.format(name="Model") + "def get_init_inputs():\n    return []\n")
+    (verdict,) = judge(tasks.load(str(path)), [Candidate(source=text.format(name="ModelNew"), backend="cpp")], tier="search", config=quick)
+    assert verdict.status is Status.OK, verdict.error

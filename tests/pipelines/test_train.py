@@ -204,6 +204,13 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
         held_beside(f"nano:{tmp_path / 'gone'}", config, Team())
 
 
+def test_who_is_held_near_another_is_compared_in_its_own_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvk.backbone.loading.FP32_PARAMETERS", 0)  # every model is a large one
+    start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
+    assert open_backbone(start, CONFIG, device="cpu").model.dtype is torch.bfloat16  # type: ignore[attr-defined]
+    assert held_beside(start, CONFIG, Team()).dtype is torch.float32
+
+
 def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=CONFIG, resume=False) as run, \
             pytest.raises(UsageError, match="cannot be trained"):

@@ -29,6 +29,7 @@ from dvk.harness import backends
 from dvk.harness.courts import room
 from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, degenerate, rows
+from dvk.learn.learner import opened
 from dvk.learn.reinforce import update
 from dvk.pipelines.metrics import FILE, Metrics
 from dvk.pipelines.train import page
@@ -90,8 +91,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
-        validates = config.train.validate_every
-        with state, metrics, live, docket as judging, draw, writers.opened(state.backbone.name, config, device, state.backbone) as writer:
+        validates, same = config.train.validate_every, opened(config, team)
+        with state, metrics, live, docket as judging, draw, writers.opened(state.backbone.name, same, device, state.backbone) as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
             if validates and team.told(not run.read(FILE)):

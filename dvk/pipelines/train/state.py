@@ -142,7 +142,7 @@ def held_beside(start: str, config: Config, team: Team) -> Any:
     if config.learning.sharding != "none" and team.size > 1:
         raise UsageError("objective.kl holds the whole model beside the learner, which is in pieces", "leave one of the two at its default")
     try:
-        beside = open_backbone(start, config)
+        beside = open_backbone(start, opened(config, team))
     except DvkError as error:
         raise UsageError(f"objective.kl compares with `{start}`, which training began with: {error.message}", error.hint) from None
     assert isinstance(beside, Trainable), "training began with it"
