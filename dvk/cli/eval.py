@@ -79,6 +79,8 @@ OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune"}
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The tables."""
+    from dvk.pipelines.eval.tables import mixed
+
     thresholds = list(summary["fast_p"])
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
     found = [f"{summary['policy']} on {_many(summary['num_tasks'])}", "", f"{'':<22}{head}  geomean"]
@@ -108,6 +110,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]" for t, e in summary["fast_p_interval"].items() if e)
     found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
+    if note := mixed(summary):
+        found.append(note)
     if summary.get("num_claims"):  # absent in finished runs of an older dvk
         found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
@@ -139,7 +143,7 @@ def _told(summary: dict[str, Any]) -> list[str]:
 
 def differences(found: dict[str, Any]) -> list[str]:
     """A comparison: a line a score, both sides and the difference with its interval."""
-    from dvk.pipelines.eval.versus import shown
+    from dvk.pipelines.eval.versus import shown, unlike
 
     sides = [found["first"], found["second"]]
     said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]
@@ -156,6 +160,7 @@ def differences(found: dict[str, Any]) -> list[str]:
     for title, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
         if gaps:
             said.append(f"{title[:20]:<38}   fast_1 {shown('fast_1', gaps['fast_1'])}, speedup {shown('speedup', gaps['speedup'])}")
+    said += unlike(found)
     for word in ("gained", "lost"):
         said += [f"{word}: {one['task']}: {_speedup(one['first'])} to {_speedup(one['second'])}" for one in found[word]]
     return said

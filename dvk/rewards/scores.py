@@ -31,6 +31,7 @@ class Outcome:
         speedup: reference time / candidate time; None when wrong or untimed.
         lo: lower end of its interval; None with it.
         groups: by dimension (level, category, …) what the task belongs to.
+        regime: how it was timed, see `Timing.regime`; None where that is unknown.
     """
 
     task: str
@@ -38,6 +39,7 @@ class Outcome:
     speedup: float | None = None
     lo: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
+    regime: str | None = None
 
 
 def is_fast(outcome: Outcome, threshold: float, *, lower: bool = False) -> bool:

@@ -30,7 +30,7 @@ from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.eval.suites import Problem
 from dvk.records import Candidate, Episode, Status, Task, Verdict
 from dvk.runs import RunFolder
-from tests.pipelines.evaluations import episode, finished, rows, unfinished, verdict
+from tests.pipelines.evaluations import episode, finished, on_gpu, rows, unfinished, verdict
 
 SOURCE = """
 import torch
@@ -157,6 +157,27 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     text = "\n".join(told(found))
     assert "1.050× [1.050, 1.050] (38 tasks)" in text and "lost: t38: 1.66× to not right" in text
     json.dumps(found, allow_nan=False)
+
+
+def test_no_ratio_is_taken_of_times_of_two_kinds(tmp_path: Path) -> None:
+    def side(name: str, speedup: float, *regimes: str, known: bool = True) -> Path:
+        found = rows(*(on_gpu(episode(f"t{n}", [speedup]), regime) for n, regime in enumerate(regimes)), episode("t9", [None]))
+        return finished(tmp_path / name, found if known else [Row.model_validate(
+            {**row.model_dump(), "turns": [{k: v for k, v in turn.model_dump().items() if k != "regime"} for turn in row.turns]})
+            for row in found])  # fmt: skip
+
+    first, graphs = side("a", 2.7, "device", "device", "device"), side("b", 1.3, "device", "device", "end_to_end")
+    found = compare(first, graphs, tmp_path / "page")
+    for score, num_tasks, ratio in (("speedup", 3, (1.3 / 2.7) ** (2 / 3)), ("faster_when_right", 2, 1.3 / 2.7)):
+        gap = found["differences"][score]
+        assert (gap["num_tasks"], gap["num_unlike"]) == (num_tasks, 1) and gap["value"] == pytest.approx(ratio)
+    assert found["num_unlike"] == 1 and [one["task"] for one in found["lost"]] == ["t1", "t0"] and not found["gained"]
+    assert found["differences"]["fast_2"]["value"] == pytest.approx(-3 / 4), "shares keep every task"
+    said = "1 task timed in two ways"
+    html = (tmp_path / "page/report.html").read_text()
+    assert said in "\n".join(told(found)) and said in html and html.count("<circle") == 2
+    older = compare(side("c", 2.7, "device", "device", "device", known=False), graphs)
+    assert older["num_unlike"] == 0 and older["differences"]["speedup"]["num_tasks"] == 4 and said not in "\n".join(told(older))
 
 
 def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path) -> None:
