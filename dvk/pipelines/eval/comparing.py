@@ -1,4 +1,4 @@
-"""Two evaluations side by side: differences paired by task, with bootstrap intervals over tasks.
+"""Two evaluations side by side: differences paired by task, with intervals over tasks.
 
 Tasks that only one of them tried are left out of every difference and counted. Several samples at a task are averaged first.
 Times on the device alone are not compared with times from end to end: such tasks are left out of ratios, counted, and kept in shares.
@@ -104,7 +104,7 @@ def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str
     """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
     `faster_when_right`, over the tasks that both solved, each with num_unlike, the tasks left out for how they were timed."""
     found = {
-        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))))  # type: ignore[misc]
+        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))), share=True)  # type: ignore[misc]
         for t in scores.THRESHOLDS
     }
     out = unlike(first, second)

@@ -77,7 +77,7 @@ def _differences(found: Found) -> Markup:
             speed = el("small", shown("speedup", gaps["speedup"]))
             cells = [el("td"), el("td"), el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num")]
             rows.append(el("tr", el("th", f"fast_1, {label}", scope="row"), cells))
-    said = (f"Differences paired by task, 95 % intervals by bootstrap over tasks. {many(found['num_only_first'], 'task')} only in A and "
+    said = (f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
             f"{many(found['num_only_second'], 'task')} only in B are left out.")
     heads = headers("Score", "A ", "B ", "B against A ")
     told = [el("p", text) for text in (said, *unlike(found))]
