@@ -20,12 +20,15 @@ def command(
         help="composer, nano:PATH, hf:PATH, endpoint:MODEL; a strategy of dvk optimize with its model, as in auto:nano; "
              "episodes:FILE or kernelbench:RUN judge what exists.")
     ] = "composer",
-    turns: Annotated[int | None, typer.Option(min=1, help="Attempts a conversation (composer: candidates, times --samples).")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Conversations a task; one is greedy, several are sampled.")] = 1,
+    turns: Annotated[int | None, typer.Option(
+        min=1, help="Attempts a conversation; of a strategy, the composer too: candidates a task, times --samples.")] = None,
+    samples: Annotated[int, typer.Option(
+        min=1, help="Conversations a task; one is greedy, several are sampled. A strategy always samples, as in dvk optimize.")] = 1,
     iterations: Annotated[int, typer.Option(
         min=1, help="Test-time scaling: once a conversation is full, go on from its best window, so many times.")] = 1,
     window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
-    library: Annotated[Path | None, typer.Option(help="Skill library to select from; without it a model is given no skills.")] = None,
+    library: Annotated[Path | None, typer.Option(
+        help="Skill library to select from; without it a model is given no skills, the composer those of the usual one.")] = None,
     no_skills: Annotated[bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")] = False,
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")] = None,
     claim: Annotated[bool, typer.Option(
