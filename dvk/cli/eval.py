@@ -20,12 +20,15 @@ def command(
         help="composer, nano:PATH, hf:PATH, endpoint:MODEL; a strategy of dvk optimize with its model, as in auto:nano; "
              "episodes:FILE or kernelbench:RUN judge what exists.")
     ] = "composer",
-    turns: Annotated[int | None, typer.Option(min=1, help="Attempts a conversation (composer: candidates, times --samples).")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Conversations a task; one is greedy, several are sampled.")] = 1,
+    turns: Annotated[int | None, typer.Option(
+        min=1, help="Attempts a conversation; of a strategy, the composer too: candidates a task, times --samples.")] = None,
+    samples: Annotated[int, typer.Option(
+        min=1, help="Conversations a task; one is greedy, several are sampled. A strategy always samples, as in dvk optimize.")] = 1,
     iterations: Annotated[int, typer.Option(
         min=1, help="Test-time scaling: once a conversation is full, go on from its best window, so many times.")] = 1,
     window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
-    library: Annotated[Path | None, typer.Option(help="Skill library to select from; without it a model is given no skills.")] = None,
+    library: Annotated[Path | None, typer.Option(
+        help="Skill library to select from; without it a model is given no skills, the composer those of the usual one.")] = None,
     no_skills: Annotated[bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")] = False,
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")] = None,
     claim: Annotated[bool, typer.Option(
@@ -79,6 +82,8 @@ OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune"}
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The tables."""
+    from dvk.pipelines.eval.tables import mixed
+
     thresholds = list(summary["fast_p"])
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
     found = [f"{summary['policy']} on {_many(summary['num_tasks'])}", "", f"{'':<22}{head}  geomean"]
@@ -108,6 +113,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]" for t, e in summary["fast_p_interval"].items() if e)
     found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
+    if note := mixed(summary):
+        found.append(note)
     if summary.get("num_claims"):  # absent in finished runs of an older dvk
         found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
@@ -139,7 +146,7 @@ def _told(summary: dict[str, Any]) -> list[str]:
 
 def differences(found: dict[str, Any]) -> list[str]:
     """A comparison: a line a score, both sides and the difference with its interval."""
-    from dvk.pipelines.eval.versus import shown
+    from dvk.pipelines.eval.versus import shown, unlike
 
     sides = [found["first"], found["second"]]
     said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]
@@ -156,6 +163,7 @@ def differences(found: dict[str, Any]) -> list[str]:
     for title, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
         if gaps:
             said.append(f"{title[:20]:<38}   fast_1 {shown('fast_1', gaps['fast_1'])}, speedup {shown('speedup', gaps['speedup'])}")
+    said += unlike(found)
     for word in ("gained", "lost"):
         said += [f"{word}: {one['task']}: {_speedup(one['first'])} to {_speedup(one['second'])}" for one in found[word]]
     return said

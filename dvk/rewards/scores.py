@@ -1,8 +1,13 @@
-"""fast_p and geometric means over tasks, with bootstrap intervals: pure functions of outcomes.
+"""fast_p and geometric means over tasks, with 95 % intervals: pure functions of outcomes.
 
 fast_p (KernelBench, arXiv 2502.10517) is the share of *all* tasks with a correct candidate whose speedup
 exceeds p; a failure counts as not fast. fast_0 is therefore the share that is correct. Where a task was
 tried several times, its tries are averaged first: the bootstrap draws tasks, which are what generalises.
+
+Of shares a bootstrap knows nothing beyond the tasks it has: where all of them are fast it has no width. Theirs is therefore joined with
+the score interval of E. B. Wilson (J. Am. Stat. Assoc. 22, 1927), and that of a paired difference with the Wilson intervals of what is
+gained and what is lost, squared and added (R. G. Newcombe, Statistics in Medicine 17, 1998). Alone, neither covers as often as it says
+everywhere: Wilson's 85 times in 100 at a share of 0.98 over 8 tasks, where the bootstrap is wide enough.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ THRESHOLDS = ("0", "0.8", "1", "1.2", "1.5", "2", "3")
 """Those of KernelBench, daVinci-kernel and Dr.Kernel together; 0.8: not much is lost where a fallback would be."""
 NUM_DRAWS = 2000
 """Bootstrap draws: the ends of a 95 % interval are then good to about a fiftieth of its width."""
+Z = 1.959964
+"""Of a normal distribution, 95 % lie within so many standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Outcome:
         speedup: reference time / candidate time; None when wrong or untimed.
         lo: lower end of its interval; None with it.
         groups: by dimension (level, category, …) what the task belongs to.
+        regime: how it was timed, see `Timing.regime`; None where that is unknown.
     """
 
     task: str
@@ -38,6 +46,7 @@ class Outcome:
     speedup: float | None = None
     lo: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
+    regime: str | None = None
 
 
 def is_fast(outcome: Outcome, threshold: float, *, lower: bool = False) -> bool:
@@ -79,6 +88,40 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | No
     return float(means[round(0.025 * (NUM_DRAWS - 1))]), float(means[round(0.975 * (NUM_DRAWS - 1))])
 
 
+def wilson(share: float, number: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of `number` tasks."""
+    middle, half = share + Z * Z / (2 * number), Z * math.sqrt(share * (1 - share) / number + (Z / (2 * number)) ** 2)
+    whole = 1 + Z * Z / number
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
+
+
+def share_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
+    """95 % interval of the mean of values from 0 to 1, which contains the bootstrap's and Wilson's; None for fewer than two."""
+    drawn = interval(values, seed)
+    return drawn and _joined(drawn, wilson(mean(values), len(values)))
+
+
+def gap_interval(gaps: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
+    """95 % interval of the mean of paired differences between values from 0 to 1; None for fewer than two."""
+    drawn = interval(gaps, seed)
+    if drawn is None:
+        return None
+    more, less = mean([max(0.0, gap) for gap in gaps]), mean([max(0.0, -gap) for gap in gaps])
+    (more_lo, more_hi), (less_lo, less_hi) = wilson(more, len(gaps)), wilson(less, len(gaps))
+    # No task does both, so one is rarer where the other is frequent.
+    against = math.sqrt(more * less / ((1 - more) * (1 - less))) if max(more, less) < 1 else 0.0
+
+    def added(one: float, other: float) -> float:
+        return math.sqrt(one * one + other * other + 2 * against * one * other)
+
+    lo, hi = more - less - added(more - more_lo, less_hi - less), more - less + added(more_hi - more, less - less_lo)
+    return _joined(drawn, (max(-1.0, lo), min(1.0, hi)))
+
+
+def _joined(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
 def summary(outcomes: Sequence[Outcome], thresholds: Sequence[str] = THRESHOLDS) -> dict[str, Any]:
     """Every score of a set of outcomes.
 
@@ -96,7 +139,7 @@ def summary(outcomes: Sequence[Outcome], thresholds: Sequence[str] = THRESHOLDS)
         "num_tasks": len(kept), "num_tries": len(outcomes),
         "fast_p": {t: mean(v) for t, v in shares.items()},
         "fast_p_lo": {t: mean(v) for t, v in lower.items()},
-        "fast_p_interval": {t: found and list(found) for t, found in ((t, interval(v)) for t, v in shares.items())},
+        "fast_p_interval": {t: found and list(found) for t, found in ((t, share_interval(v)) for t, v in shares.items())},
         "geomean": math.exp(sum(timed) / len(timed)) if timed else None,
         "geomean_kept": math.exp(mean(kept)) if kept else None,
         "geomean_kept_interval": ends and [math.exp(end) for end in ends],
@@ -113,18 +156,23 @@ def by_group(outcomes: Sequence[Outcome], dimension: str, thresholds: Sequence[s
     return {value: summary(group, thresholds) for value, group in sorted(groups.items())}
 
 
-def difference(first: Sequence[Outcome], second: Sequence[Outcome], score: Callable[[Outcome], float], seed: int = 0) -> dict[str, Any]:
+def difference(
+    first: Sequence[Outcome], second: Sequence[Outcome], score: Callable[[Outcome], float], seed: int = 0, *, share: bool = False
+) -> dict[str, Any]:
     """Mean of `score` in `second` minus in `first`, paired by task.
 
+    Args:
+        share: it is one of tasks, from 0 to 1; see `gap_interval`.
+
     Returns:
-        value, its 95 % bootstrap interval `lo` and `hi`, and num_tasks, the tasks that both tried; null ends for fewer than two.
+        value, its 95 % interval `lo` and `hi`, and num_tasks, the tasks that both tried; null ends for fewer than two.
     """
     one, two = (_task_means(o, score) for o in (first, second))
     shared = [task for task in one if task in two]
     gaps = [two[task] - one[task] for task in shared]
     if not gaps:
         return {"value": None, "lo": None, "hi": None, "num_tasks": 0}
-    lo, hi = interval(gaps, seed) or (None, None)
+    lo, hi = (gap_interval if share else interval)(gaps, seed) or (None, None)
     return {"value": mean(gaps), "lo": lo, "hi": hi, "num_tasks": len(shared)}
 
 

@@ -32,6 +32,14 @@ def episode(name: str, *samples: list[float | None], over_compile: float | None 
     return Episode(task=Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), traces=tuple(traces))
 
 
+def on_gpu(one: Episode, *regimes: str) -> Episode:
+    """Its only sample, each turn timed in its way."""
+    turns = tuple(t.model_copy(update={"verdict": t.verdict.model_copy(update={  # type: ignore[union-attr]
+        "timing": t.verdict.timing.model_copy(update={"regime": regime})})}) for t, regime in zip(one.traces[0].turns, regimes))  # type: ignore[union-attr]
+    return one.model_copy(update={"traces": (one.traces[0].model_copy(update={"turns": turns}),),
+                                  "task": one.task.model_copy(update={"device": "cuda"})})
+
+
 def rows(*episodes: Episode, unplayed: dict[str, str] | None = None, again: dict[tuple[str, int], Verdict] | None = None,
          levels: dict[str, str] | None = None) -> list[Row]:
     """As an evaluation makes them."""

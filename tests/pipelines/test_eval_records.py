@@ -20,7 +20,7 @@ from dvk.cli.eval import differences as told
 from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import Request, evaluate, recorded
+from dvk.pipelines.eval import Request, evaluate, playing, recorded
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
@@ -30,7 +30,9 @@ from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.eval.suites import Problem
 from dvk.records import Candidate, Episode, Status, Task, Verdict
 from dvk.runs import RunFolder
-from tests.pipelines.evaluations import episode, finished, rows, unfinished, verdict
+from tests.agents.conftest import configured, make_skill
+from tests.pipelines.evaluations import episode, finished, on_gpu, rows, unfinished, verdict
+from tests.search.test_refine import CAPTURED, TASK, counting
 
 SOURCE = """
 import torch
@@ -159,6 +161,27 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_no_ratio_is_taken_of_times_of_two_kinds(tmp_path: Path) -> None:
+    def side(name: str, speedup: float, *regimes: str, known: bool = True) -> Path:
+        found = rows(*(on_gpu(episode(f"t{n}", [speedup]), regime) for n, regime in enumerate(regimes)), episode("t9", [None]))
+        return finished(tmp_path / name, found if known else [Row.model_validate(
+            {**row.model_dump(), "turns": [{k: v for k, v in turn.model_dump().items() if k != "regime"} for turn in row.turns]})
+            for row in found])  # fmt: skip
+
+    first, graphs = side("a", 2.7, "device", "device", "device"), side("b", 1.3, "device", "device", "end_to_end")
+    found = compare(first, graphs, tmp_path / "page")
+    for score, num_tasks, ratio in (("speedup", 3, (1.3 / 2.7) ** (2 / 3)), ("faster_when_right", 2, 1.3 / 2.7)):
+        gap = found["differences"][score]
+        assert (gap["num_tasks"], gap["num_unlike"]) == (num_tasks, 1) and gap["value"] == pytest.approx(ratio)
+    assert found["num_unlike"] == 1 and [one["task"] for one in found["lost"]] == ["t1", "t0"] and not found["gained"]
+    assert found["differences"]["fast_2"]["value"] == pytest.approx(-3 / 4), "shares keep every task"
+    said = "1 task timed in two ways"
+    html = (tmp_path / "page/report.html").read_text()
+    assert said in "\n".join(told(found)) and said in html and html.count("<circle") == 2
+    older = compare(side("c", 2.7, "device", "device", "device", known=False), graphs)
+    assert older["num_unlike"] == 0 and older["differences"]["speedup"]["num_tasks"] == 4 and said not in "\n".join(told(older))
+
+
 def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path) -> None:
     first = unfinished(tmp_path / "a", episode("x", [1.0]))
     (old,) = rows(episode("x", [1.0]))
@@ -181,10 +204,37 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
     ({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations"),
     ({"policy": "composer:nano"}, "asks no language model"), ({"policy": "evolve"}, "asks a language model"),
     ({"policy": "wizard"}, "unknown policy: `wizard`"), ({"policy": "auto:wizard"}, "unknown policy: `auto:wizard`"),
+    ({"policy": "auto:nano"}, "the composer alone"), ({"policy": "auto:nano", "turns": 1}, "the composer alone"),
 ])  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         evaluate(Request(Path("nowhere"), **given), Config())
+
+
+@pytest.mark.parametrize("policy", ["refine:x", "best_of_n:x"])
+def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    class Judge:
+        workers = 1
+
+        def __init__(self) -> None:
+            self.waiting: list[Any] = []
+
+        def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
+            self.waiting.append(name)
+
+        def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
+            found, self.waiting = self.waiting, []
+            return [(name, verdict(1.5)) for name in found]
+
+    monkeypatch.setattr(playing, "retrieve", lambda *_: (make_skill("a"),))
+
+    def skills(library: Path | None) -> set[tuple[str, ...]]:
+        request = Request(Path("x"), policy, turns=6, library=library)
+        subject, few = Subject(TASK, CAPTURED, "cpp"), configured(schemes=1, rollouts=2)
+        played = list(playing.play_strategy([subject], request, few, Judge(), counting()))  # type: ignore[arg-type]  # tests' own
+        return {turn.candidate.skills for one in played for turn in one.traces[0].turns if turn.candidate is not None}
+
+    assert skills(None) == {()} and skills(Path("named")) == {(), ("a",)}
 
 
 @pytest.mark.parametrize("policy", ["nano:/nope", "kernelbench:/nope"])

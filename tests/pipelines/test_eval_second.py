@@ -14,7 +14,7 @@ from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.suites import Problem
 from dvk.records import Episode, Verdict
-from tests.pipelines.evaluations import episode, verdict
+from tests.pipelines.evaluations import episode, on_gpu, verdict
 
 Asked = list[tuple[str, str, tuple[str, ...], list[str]]]
 """Tier, contract, baselines and sources of each map."""
@@ -40,13 +40,6 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
 
     monkeypatch.setattr("dvk.harness.Pool", Pool)
     return asked, speeds, wrong
-
-
-def on_gpu(one: Episode, *regimes: str) -> Episode:
-    turns = tuple(t.model_copy(update={"verdict": t.verdict.model_copy(update={  # type: ignore[union-attr]
-        "timing": t.verdict.timing.model_copy(update={"regime": regime})})}) for t, regime in zip(one.traces[0].turns, regimes))  # type: ignore[union-attr]
-    return one.model_copy(update={"traces": (one.traces[0].model_copy(update={"turns": turns}),),
-                                  "task": one.task.model_copy(update={"device": "cuda"})})
 
 
 def again(

@@ -23,7 +23,7 @@ from dvk.pipelines.eval.tables import of_roofline, summarise
 from dvk.records import Claim, Graph, Interval, Node, Task
 from dvk.rewards.scores import Outcome
 from dvk.runs import RunFolder
-from tests.pipelines.evaluations import episode, rows, verdict
+from tests.pipelines.evaluations import episode, on_gpu, rows, verdict
 
 EPISODES = [episode("a", [None, 1.3], [1.1, 1.6]), episode("b", [0.9, 0.95], [None, None]), episode("c", [None, None], [None, None])]
 AGAIN = {("a", 1): verdict(1.4), ("a", 0): verdict(1.3), ("b", 0): verdict(0.9)}
@@ -140,6 +140,21 @@ def test_untimed_is_right_and_nothing_more() -> None:
 def test_the_winner_is_the_fastest_right_turn() -> None:
     turns = tries(episode("a", [1.1, None, 1.5, 1.2]))[0]
     assert winner(turns) is turns[2] and winner(turns[1:2]) is None
+
+
+def test_times_of_two_kinds_are_counted_and_a_sample_is_chosen_among_its_like() -> None:
+    device = on_gpu(episode("a", [2.7]), "device").traces[0]
+    graph, slow = on_gpu(episode("a", [2.9]), "end_to_end").traces[0], on_gpu(episode("b", [0.9]), "device").traces[0]
+    traces = {"a": (device, graph), "b": (slow, graph)}
+    made = rows(*(episode(name).model_copy(update={"traces": of}) for name, of in traces.items()), episode("c", [None]))
+    assert [(row.task, row.sample, end.speedup) for row, end in best_of(made)] == [("a", 0, 2.7), ("b", 1, 2.9), ("c", 0, None)]
+    (both,) = rows(on_gpu(episode("a", [2.9, 2.7, 1.5]), "end_to_end", "device", "device"))
+    assert (both.best().speedup, both.best(1).speedup) == (2.7, 2.9)
+    found = whole(summarise(made))
+    said = "figures of 2 samples are of the device alone, of 2 from end to end"
+    assert found["regimes"] == {"device": 2, "end_to_end": 2} and said in "\n".join(lines(found))
+    assert said in render(made, found, {"argv": "dvk eval tasks"})
+    assert "two ways" not in "\n".join(lines(whole(summarise(made[:1])))), "nothing is said where there is one kind"
 
 
 # ---------------------------------------------------------------- roofline, hygiene, settings

@@ -108,7 +108,7 @@ def test_the_table_shows_ends_and_signs() -> None:
     rows = comparing.compared([Arm("a", outcomes(None, 1.1, 1.3)), Arm("b|c", outcomes(1.6, 1.1, 1.3), "stopped: x")])
     lines = comparing.markdown(rows).splitlines()
     assert lines[0].startswith("|  | tasks | fast_1 |") and len(lines) == 5 and len({line.count(" | ") for line in lines}) == 1
-    assert "66.7 % [0.0, 100.0]" in lines[2] and "b\\|c (stopped: x)" in lines[3] and "+33.3 pp [+0.0, +100.0]" in lines[4]
+    assert "66.7 % [0.0, 100.0]" in lines[2] and "b\\|c (stopped: x)" in lines[3] and "+33.3 pp [-29.1, +100.0]" in lines[4]
     assert comparing.shown("speedup", {"value": math.exp(0.1), "lo": 1.0, "hi": 1.2}) == "1.105× [1.000, 1.200]"
     lines = comparing.markdown(comparing.compared([Arm("a", outcomes(1.1)), Arm("b", outcomes(1.3))])).splitlines()
     assert "| 100.0 % |" in lines[2] and "| +100.0 pp |" in lines[4] and "[" not in "".join(lines), "of one task"

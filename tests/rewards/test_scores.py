@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
-from dvk.rewards.scores import Outcome, best, by_group, difference, interval, log_speedup, summary
+from dvk.rewards.scores import Outcome, best, by_group, difference, gap_interval, interval, log_speedup, share_interval, summary
 
 OUTCOMES = [
     Outcome("a", True, 1.25, 1.19, {"level": "single"}), Outcome("b", True, 0.8, 0.7, {"level": "single"}),
@@ -47,6 +48,35 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
         covered += ends is not None and ends[0] <= 0.6 <= ends[1]
     assert 53 <= covered <= 60
     assert interval([1.0, 1.0]) == (1.0, 1.0)
+
+
+def test_the_interval_of_a_share_covers_near_its_ends_too() -> None:
+    """Summed over every number of fast tasks there can be, not drawn."""
+    for number in (5, 8, 20, 60):
+        ends = [share_interval([1.0] * fast + [0.0] * (number - fast)) for fast in range(number + 1)]
+        assert all(found is not None and 0 <= found[0] < found[1] <= 1 for found in ends)
+        for share in (0.5, 0.8, 0.9, 0.95, 0.98):
+            covered = sum(math.comb(number, fast) * share**fast * (1 - share) ** (number - fast)
+                          for fast, found in enumerate(ends) if found is not None and found[0] <= share <= found[1])  # fmt: skip
+            assert covered > 0.929, (number, share)
+    assert share_interval([1.0] * 5) == (pytest.approx(1 / (1 + 1.959964**2 / 5)), 1.0), "Wilson's, where all are fast"
+    partly = share_interval([1.0, 1.0, 1.0, 0.75])
+    assert partly is not None and partly[0] < 0.6 and partly[1] == 1.0
+
+
+def test_a_share_that_did_not_change_may_still_differ_elsewhere() -> None:
+    same = [Outcome(str(i), True, 1.5) for i in range(8)]
+    gap = difference(same, same, lambda o: float(o.correct), share=True)
+    end = 1.959964**2 / (8 + 1.959964**2)
+    assert (gap["value"], gap["lo"], gap["hi"]) == (0.0, pytest.approx(-end), pytest.approx(end))
+    covered = 0.0
+    for lost, won in itertools.product(range(9), repeat=2):
+        if lost + won <= 8:
+            ends = gap_interval([-1.0] * lost + [1.0] * won + [0.0] * (8 - lost - won))
+            chance = math.comb(8, lost) * math.comb(8 - lost, won) * 0.05**lost * 0.1**won * 0.85 ** (8 - lost - won)
+            assert ends is not None and -1 <= ends[0] < ends[1] <= 1
+            covered += chance * (ends[0] <= 0.05 <= ends[1])
+    assert covered > 0.95, "a twentieth is lost, a tenth won: the bootstrap alone covers 57 times in 100"
 
 
 def test_one_task_says_nothing_of_others() -> None:

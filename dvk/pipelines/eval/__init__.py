@@ -111,6 +111,8 @@ def check(request: Request) -> None:
         raise UsageError(f"unknown policy: `{request.policy}`",
                          f"choose {', '.join(sorted(search.STRATEGIES))} (as auto:nano where one asks a model), a model "
                          f"({', '.join(sorted(BACKBONES))}, file.py:Name), episodes:FILE or kernelbench:RUN")
+    if request.strategy == "auto" and request.model and request.num_candidates < 2:
+        raise UsageError(f"{request.policy} with one candidate a task is the composer alone", "say how many, as in --turns 8")
     if alone and request.iterations > 1:
         raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
     if request.window is not None and request.iterations == 1:

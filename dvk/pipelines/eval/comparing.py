@@ -1,6 +1,7 @@
-"""Two evaluations side by side: differences paired by task, with bootstrap intervals over tasks.
+"""Two evaluations side by side: differences paired by task, with intervals over tasks.
 
 Tasks that only one of them tried are left out of every difference and counted. Several samples at a task are averaged first.
+Times on the device alone are not compared with times from end to end: such tasks are left out of ratios, counted, and kept in shares.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.pipelines.eval import versus
 from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
-from dvk.pipelines.eval.rows import Over, Row, best_of, outcome, rows_for
+from dvk.pipelines.eval.rows import Over, Row, alike, best_of, outcome, rows_for
 from dvk.pipelines.eval.tables import table
 from dvk.records import Episode, Verdict
 from dvk.rewards import scores
@@ -61,7 +62,8 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     Returns:
         `first` and `second`: run, policy, and the table of the tasks that both tried; num_shared, num_only_first, num_only_second;
         `differences`: by score (fast_0 … fast_3, speedup, faster_when_right) value, lo, hi, num_tasks; `best_of` and, where both
-        measured it, `compile` likewise; `levels`: by level; `gained` and `lost`: tasks that changed most, with both speedups.
+        measured it, `compile` likewise; `levels`: by level; num_unlike, tasks left out of ratios for how they were timed;
+        `gained` and `lost`: tasks that changed most, with both speedups.
 
     Raises:
         UsageError: one of them is no evaluation, or they share no task.
@@ -76,12 +78,14 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     compiled = all(any("compile" in row.final.over for row in rows) for rows in (before, after))
     levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
     gaps = changes(before, after)
+    paired = differences(_outcomes(before), _outcomes(after))
     found = {
         "first": {"run": str(first), "policy": said.get("policy"), **_finals(before)},
         "second": {"run": str(second), "policy": told.get("policy"), **_finals(after)},
         "num_shared": len(names),
         "num_only_first": len({row.task for row in one} - names), "num_only_second": len({row.task for row in two} - names),
-        "differences": differences(_outcomes(before), _outcomes(after)),
+        "num_unlike": paired["speedup"]["num_unlike"],
+        "differences": paired,
         "best_of": differences(*([outcome(row, end) for row, end in best_of(rows)] for rows in (before, after))),
         "compile": differences(_outcomes(before, "compile"), _outcomes(after, "compile")) if compiled else None,
         "levels": {level: differences(*(_outcomes([r for r in rows if r.groups.get("level") == level]) for rows in (before, after)))
@@ -98,28 +102,39 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
 
 def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str, Any]:
     """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
-    `faster_when_right`, over the tasks that both solved."""
+    `faster_when_right`, over the tasks that both solved, each with num_unlike, the tasks left out for how they were timed."""
     found = {
-        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))))  # type: ignore[misc]
+        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))), share=True)  # type: ignore[misc]
         for t in scores.THRESHOLDS
     }
-    found["speedup"] = _ratio(scores.difference(first, second, scores.log_speedup))
-    before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (first, second))
-    found["faster_when_right"] = _ratio(scores.difference(before, after, lambda o: math.log(o.speedup or 1.0)))
+    out = unlike(first, second)
+    before, after = ([o for o in outcomes if o.task not in out] for outcomes in (first, second))
+    found["speedup"] = _ratio(scores.difference(before, after, scores.log_speedup), len(out))
+    before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (before, after))
+    found["faster_when_right"] = _ratio(scores.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
     return found
+
+
+def unlike(first: Sequence[Outcome], second: Sequence[Outcome]) -> set[str]:
+    """Tasks with times on the device alone and times from end to end."""
+    ways: dict[str, set[str]] = {}
+    for one in (*first, *second):
+        if one.regime is not None:
+            ways.setdefault(one.task, set()).add(one.regime)
+    return {task for task, found in ways.items() if len(found) > 1}
 
 
 def changes(first: Sequence[Row], second: Sequence[Row]) -> list[dict[str, Any]]:
     """Tasks by what a user would gain from the second instead of the first, most first: task, first, second, ratio.
 
-    A speedup is that of the best sample; null where none is right.
+    A speedup is that of the best sample; null where none is right. Tasks that were timed in two ways are left out.
     """
     best = [{row.task: end for row, end in best_of(rows)} for rows in (first, second)]
     found = []
     for task in best[0].keys() & best[1].keys():
         ends = [of[task] for of in best]
         kept = [max(1.0, end.speedup or 0.0) if end.correct else 1.0 for end in ends]
-        if any(end.correct for end in ends):
+        if any(end.correct for end in ends) and alike(*ends):
             found.append({"task": task, "first": ends[0].speedup, "second": ends[1].speedup, "ratio": kept[1] / kept[0]})
     return sorted(found, key=lambda gap: (-gap["ratio"], gap["task"]))
 
@@ -132,6 +147,6 @@ def _outcomes(rows: Sequence[Row], over: Over = "eager") -> list[Outcome]:
     return [outcome(row, row.final, over) for row in rows]
 
 
-def _ratio(logs: dict[str, Any]) -> dict[str, Any]:
+def _ratio(logs: dict[str, Any], num_unlike: int) -> dict[str, Any]:
     ends = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
-    return {**ends, "num_tasks": logs["num_tasks"]}
+    return {**ends, "num_tasks": logs["num_tasks"], "num_unlike": num_unlike}

@@ -8,7 +8,7 @@ from typing import Any
 
 from dvk.pipelines.eval.request import Over
 from dvk.pipelines.eval.rows import Row, best_of, outcome
-from dvk.pipelines.eval.tables import of_roofline
+from dvk.pipelines.eval.tables import mixed, of_roofline
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Child, Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, table
@@ -46,6 +46,8 @@ def _header(title: str, summary: Summary, manifest: Mapping[str, Any]) -> Markup
     if summary["geomean_kept"]:
         told.append(f"{show_ratio(summary['geomean_kept'])} in the geometric mean, the original kept where nothing is faster"
                     + (f" [{show_ratio(ends[0])}, {show_ratio(ends[1])}]" if ends else ""))
+    if note := mixed(summary):
+        told.append(note[0].upper() + note[1:] + ".")
     over = f"{summary['suite']} · {manifest.get('machine', '')}"
     return el("header", el("p", el("code", summary["policy"]), f" · {over}", class_="over"), el("h1", title),
               [el("p", text, class_="interval") for text in told])

@@ -143,12 +143,17 @@ def played(request: Request, config: Config) -> Config:
 def play_strategy(
     subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any], backbone: Backbone | None = None
 ) -> Iterator[Episode]:
-    """A strategy on every task; `--turns` × `--samples` candidates each.
+    """A strategy on every task; `--turns` × `--samples` candidates each, with the settings of `dvk optimize`.
+
+    What it asks of a model is given no skills unless a library was named; its composer has the usual one.
 
     Args:
         backbone: of strategies that ask one; tasks that are played at the same time take turns.
     """
     strategy = registry.resolve(str(request.strategy), search.STRATEGIES, "policy")
+    given = config
+    if request.library is None:
+        given = config.model_copy(update={"agents": config.agents.model_copy(update={"num_candidates": 0})})
     empty = []
 
     def problems() -> Iterator[search.Problem]:
@@ -158,9 +163,9 @@ def play_strategy(
                 continue
             skills = () if request.no_skills else retrieve(subject, request.library, config)
             mine = Shared(backbone) if backbone is not None else None
-            yield search.Problem(subject.task, subject.captured, subject.backend, skills, config, mine)
+            yield search.Problem(subject.task, subject.captured, subject.backend, skills, given, mine)
 
-    yield from play(problems(), strategy, judging, limit=(request.turns or 1) * request.samples)
+    yield from play(problems(), strategy, judging, limit=request.num_candidates)
     yield from empty
 
 

@@ -62,6 +62,11 @@ class Request:
         """The model that writes, as `open_backbone` takes it; empty where none does."""
         return self.policy if self.strategy is None else self.policy.partition(":")[2]
 
+    @property
+    def num_candidates(self) -> int:
+        """Candidates a task of a strategy, at most."""
+        return (self.turns or 1) * self.samples
+
 
 class Unplayed(Record):
     """A task that could not be loaded: it counts as failed."""

@@ -2,11 +2,15 @@
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
 samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
+
+Times on the device alone and from end to end cannot be compared. Where no second time has decided between them, a candidate that is
+faster than eager on the device alone comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,6 +32,8 @@ class Measured(Record):
     reference_ms: float | None = Field(None, description="Median time of an eager call.")
     over_ms: dict[str, float] = Field(default_factory=dict, description="Median times of the other baselines' calls.")
     floor_ms: float | None = Field(None, description="Time in which the bytes that must move could move on this machine.")
+    regime: Literal["end_to_end", "device"] | None = Field(
+        None, description="How all this was timed, as in `Timing`; null when untimed, or written by an older dvk: unknown.")
     holds: bool | None = Field(None, description="The claim that it is faster than eager holds; null where none was made.")
 
     @classmethod
@@ -43,7 +49,7 @@ class Measured(Record):
             correct=True, speedup=timing.speedup.value, lo=timing.speedup.lo, candidate_ms=timing.candidate_ms,
             reference_ms=timing.reference_ms, floor_ms=timing.floor_ms, over_ms=dict(timing.baselines_ms),
             over={name: ratio.value for name, ratio in timing.baselines.items()},
-            over_lo={name: ratio.lo for name, ratio in timing.baselines.items()},
+            over_lo={name: ratio.lo for name, ratio in timing.baselines.items()}, regime=timing.regime,
             holds=timing.claim.holds if timing.claim is not None else unclaimed,
         )  # fmt: skip
 
@@ -68,7 +74,7 @@ class Row(Record):
         """Among the first `length` turns (all): the fastest right one, else the first right one, else a failure."""
         turns = self.turns[:length]
         timed = [turn for turn in turns if turn.speedup is not None]
-        return max(timed, key=lambda turn: turn.speedup or 0.0) if timed else next((t for t in turns if t.correct), Measured())
+        return max(timed, key=_rank) if timed else next((t for t in turns if t.correct), Measured())
 
     @property
     def final(self) -> Measured:
@@ -84,7 +90,12 @@ class Row(Record):
 def outcome(row: Row, found: Measured, over: Over = "eager") -> Outcome:
     """As the field's scores take it."""
     speedup, lo = (found.speedup, found.lo) if over == "eager" else (found.over.get(over), found.over_lo.get(over))
-    return Outcome(row.task, found.correct, speedup, lo, row.groups)
+    return Outcome(row.task, found.correct, speedup, lo, row.groups, found.regime)
+
+
+def alike(one: Measured, other: Measured) -> bool:
+    """They were not timed in two ways, as far as that is known."""
+    return one.regime == other.regime or None in (one.regime, other.regime)
 
 
 def best_of(rows: Iterable[Row]) -> list[tuple[Row, Measured]]:
@@ -92,14 +103,15 @@ def best_of(rows: Iterable[Row]) -> list[tuple[Row, Measured]]:
     held: dict[str, Row] = {}
     for row in rows:
         other = held.get(row.task)
-        if other is None or _rank(row) > _rank(other):
+        if other is None or _rank(row.best()) > _rank(other.best()):
             held[row.task] = row
     return [(row, row.again or row.best()) for row in held.values()]
 
 
-def _rank(row: Row) -> tuple[bool, float]:
-    best = row.best()
-    return best.correct, best.speedup or 0.0
+def _rank(found: Measured) -> tuple[bool, bool, float]:
+    """By which first times are ordered: like with like, as far as both are faster than eager."""
+    speedup = found.speedup or 0.0
+    return found.correct, found.regime == "device" and speedup > 1, speedup
 
 
 # ------------------------------------------------------------------ from episodes

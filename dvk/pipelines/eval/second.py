@@ -3,7 +3,8 @@
 On a GPU most turns are timed by the device alone. From end to end are those that replay a CUDA graph, since the host's time is what
 they save, and what no launch plan can stand for. Where a sample has winners of both kinds the two race from end to end, and the second
 has the place only if it is shown to be faster there; else the figure stays the device's. A claim is from end to end in any case, and
-made of whichever was faster there, or of the other one if that is found wrong.
+made of whichever was faster there, or of the other one if that is found wrong. Rows say which kind a figure is of, tables count the
+kinds, and comparisons take no ratio of two kinds.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: M
         What `scores.summary` gives for the mean over samples of what a sample came to in all its turns, `fast_p_compile` (null
         unless measured), and tables of the same kind: `first_turn`; `best_of`, the best sample of each task; `levels`; `groups`,
         by dimension and value; `compile` and `max-autotune`, over each, where measured. Shares by turn: `by_turn`, best until then,
-        and `per_turn`, that turn's own. `roofline`, `hygiene`, `failed` (task → why), `num_untimed`; `num_claims` and `num_held`,
-        of winners that were claimed to be faster and are.
+        and `per_turn`, that turn's own. `regimes`: how many samples' figures were timed in either way. `roofline`, `hygiene`,
+        `failed` (task → why), `num_untimed`; `num_claims` and `num_held`, of winners that were claimed to be faster and are.
     """
     finals, compiled = [(row, row.final) for row in rows], "compile" in baselines
     longest = max((len(row.turns) for row in rows), default=0)
@@ -47,6 +47,7 @@ def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: M
         "per_turn": {str(t): shares([(row, _own(row, t)) for row in rows]) for t in range(1, max(1, longest) + 1)},
         "levels": groups.get("level", {}),
         "groups": groups,
+        "regimes": {way: sum(end.regime == way for _, end in finals) for way in ("device", "end_to_end")},
         "roofline": roofline(finals),
         "hygiene": hygiene(finals, flagged or {}, compiled),
         "failed": failures(rows),
@@ -55,6 +56,16 @@ def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: M
         "num_held": sum(end.holds is True for _, end in finals),
     }
     return found | {name: scores.summary([outcome(row, end, name) for row, end in finals]) for name in baselines}
+
+
+def mixed(summary: Mapping[str, Any]) -> str | None:
+    """What to say of figures that were timed in two ways; None where there are none, or in a summary of an older dvk."""
+    found = summary.get("regimes") or {}
+    if not found.get("device") or not found.get("end_to_end"):
+        return None
+    what = "tasks" if summary["samples"] == 1 else "samples"
+    return (f"two ways of timing: figures of {found['device']} {what} are of the device alone, of {found['end_to_end']} from end to end "
+            "(with the host's time, which CUDA graphs save)")
 
 
 def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:

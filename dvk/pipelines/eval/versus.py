@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.pipelines.eval.page import profile
-from dvk.pipelines.eval.rows import Row, best_of, outcome
+from dvk.pipelines.eval.rows import Row, alike, best_of, outcome
 from dvk.pipelines.report.chart import Scale
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Markup, el, join
@@ -53,6 +53,15 @@ def shown(name: str, gap: Found) -> str:
     return f"{value:.3f}×" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "") + f" ({many(gap['num_tasks'], 'task')})"
 
 
+def unlike(found: Found) -> list[str]:
+    """What to say of tasks that were timed in two ways; empty where there are none."""
+    all_samples, best = found["num_unlike"], found["best_of"]["speedup"]["num_unlike"]
+    if not all_samples and not best:
+        return []
+    return [f"{many(all_samples, 'task')} timed in two ways, on the device alone and from end to end (best samples: {best}): left out of "
+            "speedup, faster when right, gained and lost; in the shares (fast_p) they count"]
+
+
 def _differences(found: Found) -> Markup:
     rows = []
     for name, gap in found["differences"].items():
@@ -68,9 +77,11 @@ def _differences(found: Found) -> Markup:
             speed = el("small", shown("speedup", gaps["speedup"]))
             cells = [el("td"), el("td"), el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num")]
             rows.append(el("tr", el("th", f"fast_1, {label}", scope="row"), cells))
-    said = (f"Differences paired by task, 95 % intervals by bootstrap over tasks. {many(found['num_only_first'], 'task')} only in A and "
+    said = (f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
             f"{many(found['num_only_second'], 'task')} only in B are left out.")
-    return el("section", el("h2", "What differs"), el("p", said), table(headers("Score", "A ", "B ", "B against A "), rows, "Differences"))
+    heads = headers("Score", "A ", "B ", "B against A ")
+    told = [el("p", text) for text in (said, *unlike(found))]
+    return el("section", el("h2", "What differs"), told, table(heads, rows, "Differences"))
 
 
 def _curves(first: Sequence[Row], second: Sequence[Row]) -> Markup:
@@ -80,9 +91,10 @@ def _curves(first: Sequence[Row], second: Sequence[Row]) -> Markup:
 
 
 def scatter(first: Sequence[Row], second: Sequence[Row]) -> Markup | None:
-    """Every task that both solved: speedup of A to the right, of B upwards; above the diagonal B is faster."""
-    speeds = [{row.task: end.speedup for row, end in best_of(rows) if end.speedup} for rows in (first, second)]
-    points = [(task, speeds[0][task], speeds[1][task]) for task in sorted(speeds[0].keys() & speeds[1].keys())]
+    """Every task that both solved, timed in one way: speedup of A to the right, of B upwards; above the diagonal B is faster."""
+    ends = [{row.task: end for row, end in best_of(rows) if end.speedup} for rows in (first, second)]
+    points = [(task, a.speedup, b.speedup) for task in sorted(ends[0].keys() & ends[1].keys())
+              if alike(a := ends[0][task], b := ends[1][task]) and a.speedup and b.speedup]
     if not points:
         return None
     seen = [value for _, a, b in points for value in (a, b)]

@@ -132,7 +132,7 @@ def text(name: str, parameters: int, made: Mapping[str, Any], tables: Mapping[st
             kept = found["geomean_kept_interval"]
             lines.append(f"| {title} | {found['num_tasks']} | {found['samples']} × {found['turns'] or 'all'} | {shares} | "
                          f"{found['geomean_kept']:.2f}" + (f" [{kept[0]:.2f}, {kept[1]:.2f}] |" if kept else " |"))
-        lines += ["", "Intervals are 95 % bootstrap intervals over tasks; speedups are over eager PyTorch.", ""]
+        lines += ["", "Intervals are 95 % intervals over tasks; speedups are over eager PyTorch.", ""]
     return "\n".join(lines)
 
 

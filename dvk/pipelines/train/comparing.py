@@ -1,4 +1,4 @@
-"""Two or more policies on the same tasks: scores with bootstrap intervals over tasks, differences paired by task.
+"""Two or more policies on the same tasks: scores with intervals over tasks, differences paired by task.
 
 Where a task was tried several times (by runs with different seeds), its tries are averaged first, and what is drawn are
 tasks: an interval says how far other tasks could have come out differently, not other trainings.
@@ -106,7 +106,7 @@ def _scores(arm: Arm) -> dict[str, Any]:
 
 
 def _differences(first: Arm, second: Arm) -> dict[str, Any]:
-    found = {f"fast_{t}": scores.difference(first.outcomes, second.outcomes, _score(t)) for t in THRESHOLDS}
+    found = {f"fast_{t}": scores.difference(first.outcomes, second.outcomes, _score(t), share=True) for t in THRESHOLDS}
     logs = scores.difference(first.outcomes, second.outcomes, scores.log_speedup)
     ratio = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
     return {**found, "speedup": {**ratio, "num_tasks": logs["num_tasks"]}}

@@ -137,7 +137,7 @@ def _validation(arms: Sequence[Arm]) -> Markup | None:
         return None
     head, *lines = comparing.table(comparing.compared([arm for arm in arms if arm.outcomes]))
     rows = [el("tr", el("th", line[0], scope="row"), [el("td", cell, class_="num") for cell in line[1:]]) for line in lines]
-    said = "Greedy, one turn, on tasks that are never trained on. 95 % intervals by bootstrap over tasks; differences are paired."
+    said = "Greedy, one turn, on tasks that are never trained on. 95 % intervals over tasks; differences are paired."
     return el("section", el("h2", "Before and after"), el("p", said),
               table(headers(head[0] or "Policy", *(f"{name} " for name in head[1:])), rows, "Validation before and after"))
 

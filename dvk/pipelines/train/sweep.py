@@ -168,7 +168,7 @@ def arms(home: Path, wanted: list[Variant], failed: Mapping[str, DvkError]) -> l
 
 def told(table: str, steps: int) -> str:
     """comparison.md."""
-    said = ("Validation tasks, greedy, one turn. In brackets 95 % intervals by bootstrap over tasks; tries of several seeds at one task "
+    said = ("Validation tasks, greedy, one turn. In brackets 95 % intervals over tasks; tries of several seeds at one task "
             "are averaged first, so the intervals speak of other tasks and not of other trainings. Differences are paired by task.")
     return f"# After {many(steps, 'step')}\n\n{table}\n{said}\n"
 
