@@ -99,6 +99,17 @@ def test_problems_to_the_rl_table_and_back(tmp_path: Path) -> None:
     assert any("class Model" in file.read_text() or "Model = Head" in file.read_text() for file in (tmp_path / "back").glob("*.py"))
 
 
+@pytest.mark.parametrize(("level", "place"), [
+    ("../../escaped", "escaped"), ("ABSOLUTE", None), ("..", "."), ("a/../b", "a_b"), (2, "level2"), ("level3", "level3"), (None, "."),
+])  # fmt: skip
+def test_a_level_leads_nowhere_else(tmp_path: Path, level: Any, place: str | None) -> None:
+    level = str(tmp_path / "absolute") if level == "ABSOLUTE" else level
+    rows = [{"code": TASK.format("Model"), "level": level, "name": "a", "problem_id": 1}]
+    convert(json_lines(tmp_path / "in.jsonl", rows), tmp_path / "x" / "y" / "out")
+    (file,) = tmp_path.rglob("*.py")
+    assert file.is_relative_to(tmp_path / "x" / "y" / "out") and (place is None or file.parent == tmp_path / "x" / "y" / "out" / place)
+
+
 @pytest.mark.parametrize(("source", "target", "form", "text"), [
     ("missing.jsonl", "out.jsonl", None, "no such file"), ("in.jsonl", "out.jsonl", "yaml", "unknown form"),
     ("in.jsonl", "out.jsonl", "combined", "ends in .parquet"), ("in.jsonl", "in.jsonl", None, "exists"),
