@@ -123,6 +123,30 @@ def test_what_cannot_be_done(tmp_path: Path, source: str, target: str, form: str
     assert text in str(caught.value) and not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.parquet").exists()
 
 
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    source = seeds(tmp_path / "in.jsonl")
+    kept = source.read_bytes()
+    with pytest.raises(UsageError, match="nothing in"):
+        convert(source, source, "selection", replace=True)
+    assert source.read_bytes() == kept and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert convert(source, source, "seed", replace=True).number == 2 and source.read_bytes() != kept
+
+
+@pytest.mark.parametrize(("target", "text"), [
+    ("plain", "is a file"), ("dd.jsonl", "is a folder"), ("plain/out.jsonl", "cannot write"), ("plain/out", "cannot write"),
+    ("/proc/out.jsonl", "cannot write"), ("/proc/out.parquet", "cannot write"), ("/proc/out", "cannot write"),
+])  # fmt: skip
+@pytest.mark.parametrize("replace", [False, True])
+def test_where_nothing_can_be_written(tmp_path: Path, target: str, text: str, replace: bool) -> None:
+    (tmp_path / "plain").write_text("kept")
+    (tmp_path / "dd.jsonl").mkdir()
+    row = {"code": TASK.format("Model"), "name": "a"}
+    source = seeds(tmp_path / "in.jsonl") if Path(target).suffix else json_lines(tmp_path / "in.jsonl", [row])
+    with pytest.raises(UsageError, match=text):
+        convert(source, tmp_path / target, replace=replace)
+    assert (tmp_path / "plain").read_text() == "kept" and not list((tmp_path / "dd.jsonl").iterdir())
+
+
 def test_by_the_command(tmp_path: Path) -> None:
     parquet(tmp_path / "cold.parquet", [coldstart_row(), coldstart_row(best_round=9)])
     done = warm.dvk("convert", "cold.parquet", "seeds.jsonl", "--to", "seed", "--json", cwd=tmp_path)
