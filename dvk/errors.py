@@ -7,6 +7,7 @@ any other exception that reaches it is our bug and keeps its traceback.
     DvkError
     ├── UsageError        an argument or option that cannot be honoured
     ├── TaskError         the user's model file cannot be made into a task
+    │   └── Exhausted     … within the time, memory and processes that there were
     ├── LibraryError      the skill library or a skill file is unusable
     ├── RunFolderError    a run folder is used, missing or damaged
     └── MachineError      this computer lacks something: a compiler, a GPU, memory, disk
@@ -36,6 +37,10 @@ class UsageError(DvkError):
 
 class TaskError(DvkError):
     """The user's model file cannot be made into a task."""
+
+
+class Exhausted(TaskError):
+    """It ran out of time, memory or processes, or was killed: what else the machine did may have decided that."""
 
 
 class LibraryError(DvkError):

@@ -9,6 +9,8 @@ left out and told.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +51,7 @@ def convert(source: Path, target: Path, form: str | None = None, replace: bool =
         replace: overwrite a file that exists.
 
     Raises:
-        UsageError: nothing to read, an unknown form, an ending that does not go with it, or something in the way.
+        UsageError: nothing to read, an unknown form, an ending that does not go with it, something in the way, or no right to write there.
         MachineError: parquet, and pyarrow is not installed.
     """
     if not source.exists():
@@ -61,23 +63,35 @@ def convert(source: Path, target: Path, form: str | None = None, replace: bool =
     if target.suffix != _SUFFIX[form]:
         ending = f"a name that ends in {_SUFFIX[form]}" if _SUFFIX[form] else "a folder"
         raise UsageError(f"`{form}` is not written to `{target}`", f"give {ending}")
-    if target.exists() and not replace and (form != TASKS or any(target.iterdir())):
-        raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
     done = Converted(form=form)
-    if form == TASKS:
-        done.number = write_tasks(source, target)
-    elif form == RL:
-        done.number = rl.write(target, rl_rows(source, done.problems))
-    elif form == OURS:
-        done.number = ours.write(target, formats.any_examples(source, done.problems))
-    else:
-        done.number = writing.write(target, form, formats.any_examples(source, done.problems), done.problems)
+    try:
+        if target.exists() and target.is_dir() != (form == TASKS):
+            raise UsageError(f"`{target}` is a {'folder' if target.is_dir() else 'file'}", "choose another place")
+        if target.exists() and not replace and (form != TASKS or any(target.iterdir())):
+            raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
+        done.number = write_tasks(source, target) if form == TASKS else write_file(source, target, form, done.problems)
+    except OSError as error:
+        raise UsageError(f"cannot write `{target}`: {error.strerror or error}", "choose another place") from None
     if not done.number:
-        if form != TASKS:
-            target.unlink(missing_ok=True)
         why = f": {done.problems[0]}" if done.problems else ""
         raise UsageError(f"nothing in `{source}` can be written as {form}{why}", "choose another --to")
     return done
+
+
+def write_file(source: Path, target: Path, form: str, problems: list[str]) -> int:
+    """Write `target` aside and rename it if there is anything in it, so that what was there stays otherwise; how many."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".dvk_", dir=target.parent) as folder:
+        aside = Path(folder) / target.name
+        if form == RL:
+            number = rl.write(aside, rl_rows(source, problems))
+        elif form == OURS:
+            number = ours.write(aside, formats.any_examples(source, problems))
+        else:
+            number = writing.write(aside, form, formats.any_examples(source, problems), problems)
+        if number:
+            os.replace(aside, target)
+    return number
 
 
 def write_tasks(source: Path, folder: Path) -> int:

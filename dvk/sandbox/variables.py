@@ -6,8 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|_)(API|ACCESS|PRIVATE)_?KEY|DBUS", re.IGNORECASE)
-"""In the name of a variable that is none of a candidate's business: HF_TOKEN, OPENAI_API_KEY, SSH_AUTH_SOCK, …"""
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|(^|_)(API|ACCESS|PRIVATE)_?KEY|DBUS"
+    # In compilers' own variables a pass is a step and a key is a cache's; PWD and OLDPWD are folders.
+    r"|^(?!LLVM|MLIR|TRITON|TORCH|PYTORCH|CUDA)(?!(OLD)?PWD$)(.*(?<!BY)PASS$|.*PWD$|(.*_)?KEYS?(_|$))",
+    re.IGNORECASE,
+)
+"""In the name of a variable that is none of a candidate's business: HF_TOKEN, OPENAI_API_KEY, SSH_AUTH_SOCK, SMTP_PASS, MYSQL_PWD, …"""
+
+LOGIN = re.compile(r"://[^\s/@:]*:[^\s/@]+@")
+"""In the value of one: postgres://user:password@host/…"""
 
 HOMES = {
     "HOME": "",
@@ -26,8 +34,8 @@ HOMES = {
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` less what SECRET matches."""
-    return {name: value for name, value in environ.items() if not SECRET.search(name)}
+    """`environ` less what SECRET and LOGIN match."""
+    return {name: value for name, value in environ.items() if not SECRET.search(name) and not LOGIN.search(value)}
 
 
 def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:

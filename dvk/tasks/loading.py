@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dvk.config import Limits
-from dvk.errors import DvkError, MachineError, TaskError
+from dvk.errors import DvkError, Exhausted, MachineError, TaskError
 from dvk.records import Device, ShapeVariant, Task, content_hash
 from dvk.sandbox import Death, Session
 from dvk.tasks.sourcetext import read_source
@@ -45,7 +45,7 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
         limits: what examining may use.
 
     Raises:
-        TaskError: the file is malformed, or its reference cannot be judged.
+        TaskError: the file is malformed, or its reference cannot be judged; Exhausted where that may be the machine's load.
         MachineError: `cuda` without a GPU.
     """
     path, entry = _split(spec)
@@ -143,10 +143,10 @@ def _read(path: Path) -> str:
 
 
 def _error(kind: str, message: str, hint: str) -> DvkError:
-    return MachineError(message, hint) if kind == "MachineError" else TaskError(message, hint)
+    return {"MachineError": MachineError, "Exhausted": Exhausted}.get(kind, TaskError)(message, hint)
 
 
-def _death(death: Death, file: str, stage: str, limits: Limits) -> TaskError:
+def _death(death: Death, file: str, stage: str, limits: Limits) -> Exhausted:
     lines = [line for line in death.log.strip().splitlines() if line.strip()][-3:]
     printed = "\nit printed last: " + " / ".join(line.strip()[:200] for line in lines) if lines else ""
     if death.reason in _DEATHS:
@@ -158,4 +158,4 @@ def _death(death: Death, file: str, stage: str, limits: Limits) -> TaskError:
         hint = "run the file with Python by itself and fix the crash"
     else:
         what, hint = f"ended the process ({death.reason})", "remove the os._exit() or kill from the file"
-    return TaskError(f"`{file}` {what} while {stage}{printed}", hint)
+    return Exhausted(f"`{file}` {what} while {stage}{printed}", hint)

@@ -12,6 +12,7 @@ import atexit
 import importlib.machinery
 import linecache
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,11 +20,14 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from dvk.errors import TaskError
+from dvk.errors import Exhausted, TaskError
 from dvk.records import content_hash
 from dvk.tasks.sourcetext import read_source
 
 PREFIX = "dvk_source_"  # of every executed module's name
+
+_LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE)
+"""In what torch, CUDA and Python say when the machine gives them no more."""
 
 _staging: list[Path] = []
 
@@ -86,7 +90,8 @@ def fault(what: str, error: BaseException, hint: str) -> TaskError:
     """`what` happened because the user's code raised `error`: as something to tell the user."""
     if isinstance(error, SystemExit):
         hint = "guard the call of exit with `if __name__ == '__main__':`, or remove it"
-    return TaskError(f"{what}: {blame(error)}", hint)
+    lacks = isinstance(error, MemoryError) or _LACKS.search(str(error))
+    return (Exhausted if lacks else TaskError)(f"{what}: {blame(error)}", hint)
 
 
 def _backing_file(source: str, path: str | None, name: str) -> str:

@@ -99,6 +99,17 @@ def test_problems_to_the_rl_table_and_back(tmp_path: Path) -> None:
     assert any("class Model" in file.read_text() or "Model = Head" in file.read_text() for file in (tmp_path / "back").glob("*.py"))
 
 
+@pytest.mark.parametrize(("level", "place"), [
+    ("../../escaped", "escaped"), ("ABSOLUTE", None), ("..", "."), ("a/../b", "a_b"), (2, "level2"), ("level3", "level3"), (None, "."),
+])  # fmt: skip
+def test_a_level_leads_nowhere_else(tmp_path: Path, level: Any, place: str | None) -> None:
+    level = str(tmp_path / "absolute") if level == "ABSOLUTE" else level
+    rows = [{"code": TASK.format("Model"), "level": level, "name": "a", "problem_id": 1}]
+    convert(json_lines(tmp_path / "in.jsonl", rows), tmp_path / "x" / "y" / "out")
+    (file,) = tmp_path.rglob("*.py")
+    assert file.is_relative_to(tmp_path / "x" / "y" / "out") and (place is None or file.parent == tmp_path / "x" / "y" / "out" / place)
+
+
 @pytest.mark.parametrize(("source", "target", "form", "text"), [
     ("missing.jsonl", "out.jsonl", None, "no such file"), ("in.jsonl", "out.jsonl", "yaml", "unknown form"),
     ("in.jsonl", "out.jsonl", "combined", "ends in .parquet"), ("in.jsonl", "in.jsonl", None, "exists"),
@@ -110,6 +121,30 @@ def test_what_cannot_be_done(tmp_path: Path, source: str, target: str, form: str
     with pytest.raises(UsageError) as caught:
         convert(tmp_path / source, tmp_path / target, form)
     assert text in str(caught.value) and not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.parquet").exists()
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    source = seeds(tmp_path / "in.jsonl")
+    kept = source.read_bytes()
+    with pytest.raises(UsageError, match="nothing in"):
+        convert(source, source, "selection", replace=True)
+    assert source.read_bytes() == kept and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert convert(source, source, "seed", replace=True).number == 2 and source.read_bytes() != kept
+
+
+@pytest.mark.parametrize(("target", "text"), [
+    ("plain", "is a file"), ("dd.jsonl", "is a folder"), ("plain/out.jsonl", "cannot write"), ("plain/out", "cannot write"),
+    ("/proc/out.jsonl", "cannot write"), ("/proc/out.parquet", "cannot write"), ("/proc/out", "cannot write"),
+])  # fmt: skip
+@pytest.mark.parametrize("replace", [False, True])
+def test_where_nothing_can_be_written(tmp_path: Path, target: str, text: str, replace: bool) -> None:
+    (tmp_path / "plain").write_text("kept")
+    (tmp_path / "dd.jsonl").mkdir()
+    row = {"code": TASK.format("Model"), "name": "a"}
+    source = seeds(tmp_path / "in.jsonl") if Path(target).suffix else json_lines(tmp_path / "in.jsonl", [row])
+    with pytest.raises(UsageError, match=text):
+        convert(source, tmp_path / target, replace=replace)
+    assert (tmp_path / "plain").read_text() == "kept" and not list((tmp_path / "dd.jsonl").iterdir())
 
 
 def test_by_the_command(tmp_path: Path) -> None:

@@ -175,6 +175,26 @@ def test_dvk_verify_has_it_judge(gym, tmp_path):
         assert text in refused.stderr and not (tmp_path / "other").exists()
 
 
+def test_without_a_token_no_web_page_is_let_in(tmp_path):
+    with serving(token="") as (_, gym):
+        def asked(**headers: str) -> int:
+            return Gym(gym.port, None).ask("GET", "/status/nobody", **headers)[0]
+
+        for host in ("127.0.0.1:1", "127.9.9.9", "localhost", "LOCALHOST:8", "[::1]:5"):
+            assert asked(Host=host) == 404, host
+        for host in ("evil.example:10907", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1", "[::2]:5", "::1", ""):
+            assert asked(Host=host) == 403, host
+        assert asked(Origin="http://evil.example") == asked(Origin="null") == 403
+        status, found, _ = Gym(gym.port, None).ask("POST", "/evaluate", {}, Host="evil.example")
+        assert status == 403 and "token" in found["detail"]
+        there = ("--judge", f"kernelgym:http://127.0.0.1:{gym.port}")
+        args = [FILES / "affine.py", FILES / "good/cpp_affine.py", "--json", "--out", "run", "--tier", "smoke"]
+        done = warm.dvk("verify", *args, *there, cwd=tmp_path, env={"DVK_JUDGE_TOKEN": ""})
+        assert json.loads(done.stdout)[0]["status"] == "ok"
+    with serving("--no-token", token="") as (_, gym):
+        assert Gym(gym.port, None).ask("GET", "/status/nobody", Host="judge.example", Origin="http://page.example")[0] == 404
+
+
 # ---------------------------------------------------------------- when it ends
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from dvk import machine
 from dvk.config import Limits
-from dvk.errors import DvkError, MachineError, TaskError
+from dvk.errors import DvkError, Exhausted, MachineError, TaskError
 from dvk.tasks import load
 
 LIMITS = Limits(wall_s=60, memory_bytes=4 << 30)
@@ -148,7 +148,7 @@ def test_hanging_files(tmp_path: Path) -> None:
         errors = dict(zip(HANGING, pool.map(refused, range(len(HANGING)), HANGING.values()), strict=True))
     for where, error in errors.items():
         assert error.message == f"`model.py` did not finish within 3 s while {where}"
-        assert "limits.wall_s" in error.hint
+        assert "limits.wall_s" in error.hint and isinstance(error, Exhausted)
     assert time.monotonic() - started < 30
 
 
@@ -156,7 +156,16 @@ def test_memory_hog(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("import torch\ndef f(x): return torch.ones(1 << 28) * x.sum()\n" + INPUTS)
     error = refuse(path, limits=Limits(wall_s=60, memory_bytes=1 << 30))
-    assert "needed more than 1.0 GiB while running it" in error.message
+    assert "needed more than 1.0 GiB while running it" in error.message and isinstance(error, Exhausted)
+
+
+@pytest.mark.parametrize(("raised", "passing"), [
+    ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", True), ("MemoryError()", True), ("ValueError('wrong')", False),
+])  # fmt: skip
+def test_what_the_machines_load_may_have_decided_is_told_apart(tmp_path: Path, raised: str, passing: bool) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(f"import torch\ndef f(x): raise {raised}\n" + INPUTS)
+    assert isinstance(refuse(path), Exhausted) == passing
 
 
 def test_dying_of_another_shape_is_not_the_files_fault(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Problem:
 
     Attributes:
         name: letters, digits and underscores; rows of one table may share it.
-        level: e.g. `level2`; None where the row does not say.
+        level: e.g. `level2`; letters, digits and underscores; None where the row does not say.
         source: Python text with a class `Model`.
     """
 
@@ -49,14 +49,14 @@ def problem(row: dict[str, Any], number: int = 0) -> Problem:
     if isinstance(row.get("code"), str):
         said = [str(row[key]) for key in ("problem_id", "name") if row.get(key) is not None]
         name = said[-1] if said and said[-1].startswith(f"{said[0]}_") else "_".join(said)
-        return Problem(_name(name, number), _level(row.get("level")), row["code"])
+        return Problem(_name(name) or f"row_{number}", _level(row.get("level")), row["code"])
     reward, extra = _structure(row, "reward_model"), _structure(row, "extra_info")
     source = reward.get("ground_truth")
     if not isinstance(source, str) or not source.strip():
         raise ValueError("neither `code` nor `reward_model.ground_truth` holds a reference")
     said = [str(extra[key]) for key in ("problem_id", "index", "module_name", "uuid") if extra.get(key) not in (None, "")]
     entry = reward.get("entry_point") or extra.get("entry_point") or ENTRY
-    return Problem(_name("_".join(said[:2]), number), _level(extra.get("level")), _named(source, str(entry)))
+    return Problem(_name("_".join(said[:2])) or f"row_{number}", _level(extra.get("level")), _named(source, str(entry)))
 
 
 def problems(path: Path) -> Iterator[Problem]:
@@ -84,14 +84,14 @@ def _structure(row: dict[str, Any], key: str) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _name(text: str, number: int) -> str:
-    return re.sub(r"\W+", "_", text).strip("_") or f"row_{number}"
+def _name(text: str) -> str:
+    """As the name of a file or folder, which it becomes: with nothing that leads out of where it is written; may be empty."""
+    return re.sub(r"\W+", "_", text).strip("_")
 
 
 def _level(value: Any) -> str | None:
-    if value in (None, ""):
-        return None
-    return f"level{value}" if re.fullmatch(r"\d+", str(value)) else str(value)
+    text = "" if value is None else _name(str(value))
+    return f"level{text}" if re.fullmatch(r"\d+", text) else text or None
 
 
 def _named(source: str, entry: str) -> str:

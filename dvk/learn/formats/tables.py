@@ -76,7 +76,11 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as stream:
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", "give a readable file") from None
+    with stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue

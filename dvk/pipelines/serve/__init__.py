@@ -83,8 +83,8 @@ def serve(request: Request, config: Config) -> None:
                 desk.close()
                 super().handle_exit(sig, frame)
 
-        settings = uvicorn.Config(application(desk, judging, token), log_level="warning", access_log=False,
-                                  timeout_graceful_shutdown=GRACE_S, server_header=False)
+        settings = uvicorn.Config(application(desk, judging, token, guarded=token is None and not request.open_to_all),
+                                  log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S, server_header=False)
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         how = "with a token" if token else "without a token"

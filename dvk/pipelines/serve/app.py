@@ -5,11 +5,14 @@
     GET  /results/{id}  200 Result | 202 not ended yet | 404
     GET  /health        200 | 503, without a token
 
-401 wrong token · 409 the id is in use for another request · 413 too large · 422 not a request · 429 the queue is full, with
-Retry-After · 503 stopping. A candidate or reference that is no program is a result, not an error.
+401 wrong token · 403 guarded, see below · 409 the id is in use for another request · 413 too large · 422 not a request · 429 the queue is
+full, with Retry-After · 503 stopping. A candidate or reference that is no program is a result, not an error.
 
 The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic: a client that takes only a URL, as its trainer does,
 is given `http://any:TOKEN@HOST:PORT`.
+
+Without a token, loopback alone keeps others out, and a web page in a browser of this machine is on loopback, too. The app is then guarded:
+it refuses what a browser sends for a page, known by its Origin, or, where the page's own name was made to lead here, by its Host.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -31,17 +35,19 @@ import dvk
 from dvk import machine
 from dvk.harness.kernelgym import Evaluation
 from dvk.harness.kernelgym.fields import ENDED
+from dvk.pipelines.serve import local
 from dvk.pipelines.serve.desk import Closed, Desk, Entry, Full, Taken
 from dvk.pipelines.serve.judging import Judging
 
 
-def application(desk: Desk, judging: Judging, token: str | None) -> FastAPI:
+def application(desk: Desk, judging: Judging, token: str | None, guarded: bool = False) -> FastAPI:
     """The app.
 
     Args:
         desk: takes the requests.
         judging: for what it can judge.
         token: what callers must show; None lets everybody in.
+        guarded: only programs of this machine are let in.
     """
     app = FastAPI(title="dvk serve", version=dvk.__version__, docs_url=None, redoc_url=None)
     began = time.time()
@@ -50,6 +56,9 @@ def application(desk: Desk, judging: Judging, token: str | None) -> FastAPI:
     async def gate(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
         """Before anything of the body is read: who asks, and how much of it there is."""
         header, length = request.headers.get("Authorization", ""), request.headers.get("Content-Length", "")
+        if guarded and ("Origin" in request.headers or not local(named(request.headers.get("Host", "")))):
+            how = "ask by http://127.0.0.1 and from no web page, or start the server with a token"
+            return JSONResponse({"detail": f"without a token only programs of this machine are answered: {how}"}, 403)
         known = token is None or secrets.compare_digest(shown(header).encode(), token.encode())
         if not known and request.url.path != "/health":
             return JSONResponse({"detail": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
@@ -104,6 +113,12 @@ def application(desk: Desk, judging: Judging, token: str | None) -> FastAPI:
         }, 200 if well else 503)  # fmt: skip
 
     return app
+
+
+def named(header: str) -> str:
+    """The name or address in a Host header, without port and brackets; empty where it is malformed."""
+    found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::\d*)?", header.strip().lower())
+    return found[1] or found[2] if found else ""
 
 
 def shown(header: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from dvk import tasks
 from dvk.agents.judging import contract_for
 from dvk.config import Config
-from dvk.errors import DvkError, MachineError, UsageError
+from dvk.errors import DvkError, Exhausted, MachineError, UsageError
 from dvk.harness import BASELINES, Pool, backends, static
 from dvk.harness.kernelgym import Asked, Evaluation, Result
 from dvk.harness.kernelgym.answers import result_of
@@ -105,18 +105,19 @@ class Judging:
         return Candidate(source=source, backend=backend, proposer="request"), device
 
     def _reference(self, request: Evaluation, asked: Asked, device: Device) -> Task | DvkError:
-        """The examined reference, or what is wrong with it; looked at once."""
+        """The examined reference, or what is wrong with it; looked at once, but again for what may pass or is refreshed."""
         how: dict[str, Any] = {"inputs": asked.inputs, "init": asked.init, "eval_mode": asked.eval_mode, "dtype": asked.dtype}
         name = content_hash(request.reference_code, request.entry_point, device, repr(how))
         with self._changed:
-            if name in self._references:
+            known = self._references.get(name)
+            if known is not None and not (request.force_refresh and isinstance(known, DvkError)):
                 self._references.move_to_end(name)
-                return self._references[name]
+                return known
             once = self._looking.setdefault(name, Once())
         found, _ = once.ask(name, lambda: self._examine(request, device, how))
         with self._changed:
             self._looking.pop(name, None)
-            if not isinstance(found, MachineError):  # that may pass
+            if not isinstance(found, (MachineError, Exhausted)):  # those may pass
                 self._references[name] = found
             while len(self._references) > self.config.serve.references:
                 self._references.popitem(last=False)
