@@ -10,7 +10,7 @@ from typing import Any
 from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
-from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, content_hash
+from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Trace, Turn, content_hash
 
 # ---------------------------------------------------------------- the episode
 
@@ -95,7 +95,7 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     """Status, figures and who is behind the winner.
 
     Args:
-        winner: the turn that confirmed it.
+        winner: the turn that confirmed it, or refuted it.
         reason: why the search ended early, if it did.
         unread: why no answer of the model could be read, if none could.
     """
@@ -108,7 +108,7 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
     status = "faster" if faster else "failed" if turns and not ok else "no_speedup"
     if reason is None and status == "no_speedup":
-        reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns)
+        reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns, winner)
     if reason is None and status == "failed":
         reason = "no candidate agreed with the reference"
     candidate = winner.candidate if winner is not None else None
@@ -121,16 +121,31 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     }  # fmt: skip
 
 
-def _refuted(turns: Sequence[Turn]) -> str:
-    """Why nothing is claimed, when candidates were timed."""
-    timed = [t.verdict for t in turns if t.verdict is not None and t.verdict.timing is not None]
-    claims = [v.timing for v in timed if v.tier == "claim" and v.timing]
-    searched = [v.timing.speedup for v in timed if v.tier == "search" and v.timing]
-    if claims and searched:
-        best = max(searched, key=lambda s: s.value)
-        why = f" ({claims[-1].claim.why})" if claims[-1].claim is not None and claims[-1].claim.why else ""
-        return f"the search's best, {best}, did not hold when timed again: {claims[-1].speedup}{why}"
-    return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
+    """What a search timed, by its own word the fastest first.
+
+    Not the user's own model, which is what the composer proposes without any recipe.
+    """
+    timed = [(t, t.verdict.timing.speedup) for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
+             and (t.candidate.recipes or t.candidate.proposer != "composer")]
+    return sorted(timed, key=lambda one: -one[1].value)
+
+
+def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
+    """Why nothing is claimed, when candidates were timed.
+
+    Args:
+        claim: the turn whose figures are given.
+    """
+    timing = claim.verdict.timing if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
+    found = looked(turns)
+    if timing is None or not found:
+        return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+    # One drop-in for several sets of inputs has a text that no search has timed.
+    speedup = next((s for t, s in found if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id), found[0][1])
+    what = f"the search's best, {speedup}," if speedup is found[0][1] else f"what the search measured at {speedup}"
+    why = f" ({timing.claim.why})" if timing.claim is not None and timing.claim.why else ""
+    return f"{what} did not hold when timed again: {timing.speedup}{why}"
 
 
 def unread(made: Episode) -> str | None:
@@ -181,13 +196,3 @@ def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         if verdict.timing is not None:
             row["best"] = max(row["best"] or 0.0, verdict.timing.speedup.value)
     return list(rows.values())
-
-
-def may_be(turn: Turn, factor: float) -> bool:
-    """The interval of the turn's own timing reaches up to so much."""
-    return turn.verdict is not None and turn.verdict.timing is not None and turn.verdict.timing.speedup.hi >= factor
-
-
-def speedup(turn: Turn) -> float:
-    """Over eager, by the turn's own timing; 0 without one."""
-    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0
