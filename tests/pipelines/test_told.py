@@ -16,6 +16,7 @@ from dvk.pipelines.optimize import told
 from dvk.pipelines.optimize.session import Session
 from dvk.records import Candidate, Claim, Episode, Interval, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
+from dvk.search.repeats import repeat
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 
 SUBJECT = Subject(Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module"), None, "cpp")
@@ -94,6 +95,26 @@ def test_proposers_count_each_candidate_once() -> None:
         {"name": "composer", "candidates": 1, "correct": 1, "best": 1.5, "judge_s": 2.0},
         {"name": "said", "candidates": 2, "correct": 1, "best": 2.0, "judge_s": 4.0}]
     assert told.cost(turns, Episode(task=SUBJECT.task), None)["confirm_s"] == 5.0
+
+
+def test_measurements_of_one_program_are_one_candidate_that_is_as_fast_as_their_mean() -> None:
+    def again(turn: Turn, number: int, speedup: float) -> Turn:
+        assert turn.candidate
+        return judged(repeat(turn.candidate, number).source, timed(speedup))
+
+    def timed(speedup: float) -> Verdict:
+        made = ok(speedup)
+        assert made.timing
+        exact = Interval(value=speedup, lo=speedup, hi=speedup)
+        return made.model_copy(update={"tier": "search", "timing": made.timing.model_copy(update={"speedup": exact})})
+
+    lucky, steady, last = (judged(f"program {name}", timed(speedup)) for name, speedup in (("a", 1.8), ("b", 1.5), ("c", 1.2)))
+    turns = [lucky, steady, again(lucky, 2, 1.25), last, again(lucky, 3, 1.2)]
+    promising = Session.promising.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined]  # a property
+    assert promising == [steady, lucky, last], "each once, in its own words"
+    assert told.outcome(turns, None, False, "why", None)["num_candidates"] == 3
+    (row,) = told.proposers([turns[0], turns[2], turns[4]])
+    assert row == {"name": "said", "candidates": 1, "correct": 1, "best": pytest.approx((1.8 * 1.25 * 1.2) ** (1 / 3)), "judge_s": 6.0}
 
 
 def test_why_nothing_was_read() -> None:

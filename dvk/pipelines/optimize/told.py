@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
 from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Trace, Turn, content_hash
+from dvk.search.repeats import program
 
 # ---------------------------------------------------------------- the episode
 
@@ -114,7 +116,7 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     candidate = winner.candidate if winner is not None else None
     return {
         "status": status, "speedup": eager and eager["speedup"], "speedup_lo": eager and eager["lo"], "speedup_hi": eager and eager["hi"],
-        "baselines": {"eager": eager, **others}, "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
+        "baselines": {"eager": eager, **others}, "num_candidates": len(programs(turns)),
         "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
         "recipes": list(candidate.recipes) if candidate else [], "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
@@ -122,13 +124,29 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
 
 
 def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
-    """What a search timed, by its own word the fastest first.
+    """What a search timed, by its own word the fastest first: each program's first turn, and the mean of all that measured it.
 
     Not the user's own model, which is what the composer proposes without any recipe.
     """
-    timed = [(t, t.verdict.timing.speedup) for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
+    timed = [t for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
              and (t.candidate.recipes or t.candidate.proposer != "composer")]
-    return sorted(timed, key=lambda one: -one[1].value)
+    return sorted(((same[0], mean(same)) for same in programs(timed)), key=lambda one: -one[1].value)
+
+
+def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
+    """Turns with a candidate, those of one program together, however often it was measured."""
+    found: dict[str, list[Turn]] = {}
+    for turn in turns:
+        if turn.candidate is not None:
+            found.setdefault(program(turn.candidate.source), []).append(turn)
+    return list(found.values())
+
+
+def mean(turns: Sequence[Turn]) -> Interval:
+    """Geometric, of the speedups of turns that were timed."""
+    speedups = [t.verdict.timing.speedup for t in turns if t.verdict and t.verdict.timing]
+    value, lo, hi = (math.prod(ends) ** (1 / len(ends)) for ends in zip(*((s.value, s.lo, s.hi) for s in speedups)))
+    return Interval(value=value, lo=lo, hi=hi)
 
 
 def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
@@ -183,16 +201,14 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
 def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """By who proposed, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
     rows: dict[str, dict[str, Any]] = {}
-    seen: set[str] = set()
-    for turn in turns:
-        candidate, verdict = turn.candidate, turn.verdict
-        if candidate is None or verdict is None or verdict.tier == "claim" or candidate.id in seen:
-            continue
-        seen.add(candidate.id)
-        row = rows.setdefault(candidate.proposer, {"name": candidate.proposer, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
+    for same in programs([t for t in turns if t.verdict is not None and t.verdict.tier != "claim"]):
+        once = list({t.candidate.id: t for t in reversed(same) if t.candidate}.values())  # the first verdict of each candidate
+        verdicts = [t.verdict for t in once if t.verdict is not None]
+        name = same[0].candidate.proposer if same[0].candidate is not None else ""
+        row = rows.setdefault(name, {"name": name, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
         row["candidates"] += 1
-        row["correct"] += verdict.status is Status.OK
-        row["judge_s"] = round(row["judge_s"] + verdict.seconds, 2)
-        if verdict.timing is not None:
-            row["best"] = max(row["best"] or 0.0, verdict.timing.speedup.value)
+        row["correct"] += all(verdict.status is Status.OK for verdict in verdicts)
+        row["judge_s"] = round(row["judge_s"] + sum(verdict.seconds for verdict in verdicts), 2)
+        if any(verdict.timing for verdict in verdicts):
+            row["best"] = max(row["best"] or 0.0, mean(once).value)
     return list(rows.values())
