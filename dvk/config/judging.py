@@ -23,12 +23,12 @@ class Judge(Section):
 
     num_seeds: int = Field(3, ge=1, description="Fresh input draws a shape variant at the search tier.")
     candidate_s: float = Field(60.0, gt=0, description="Wall clock for one candidate: compile, check and time.")
-    search_pairs: int = Field(30, ge=5, description="Paired samples at the search tier.")
-    claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process.")
+    search_pairs: int = Field(30, ge=5, description="Paired samples at the search tier; fewer once `settled`.")
+    claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process; fewer once `settled`.")
     search_s: float = Field(0.5, gt=0, description="Longest measuring time at the search tier.")
     claim_s: float = Field(1.0, gt=0, description="Longest measuring time at the claim tier, an arm and process.")
     settled: float = Field(
-        0.005, gt=0, description="A search stops timing once the ratio's standard error is below this share.")
+        0.005, gt=0, description="Timing stops, at either tier, once the ratio's standard error is below this share.")
 
 
 class Optimize(Section):

@@ -74,6 +74,8 @@ class Side:
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
         self.ended = False
         self._judged_s = 0.0
+        self._charged: set[str] = set()
+        """Candidates that were judged: their verdicts are known from then on, and take no time."""
         self._written_s, self._before_s = 0.0, 0.0
         """Of the turns since it began to think, and what the model had taken before."""
         self._batch: list[Candidate] | None = None
@@ -104,7 +106,12 @@ class Side:
 
     def judged(self, verdict: Verdict) -> None:
         """What became of `following()`."""
+        candidate = self.following()
+        assert candidate is not None
         self._verdicts.append(verdict)
+        if candidate.id in self._charged:
+            return
+        self._charged.add(candidate.id)
         self._judged_s += verdict.seconds - verdict.stages_s.get("setup", 0.0)  # processes are started for both
 
     def think(self) -> None:

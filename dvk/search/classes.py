@@ -20,12 +20,15 @@ from dvk.composer.prims import BYTES
 from dvk.composer.product_form import Form, form_of
 from dvk.composer.recipes import RECIPES
 from dvk.composer.work import does
-from dvk.records import Candidate, Verdict
+from dvk.records import Candidate, Interval, Verdict
 from dvk.search import Problem
 from dvk.search.tunings import Known, Observed, Tuned
 
 MANY = 4
 """Large tensors that are read, beyond which more make no other class."""
+WIDE = 0.07
+"""Half of a gain's 95 % interval, in logarithms, from which on it says nothing: both times are known to about 5 % then, and the luckiest
+of a kernel's schedules looks that much better than it is. On a GPU it is 0.01, on a quiet CPU several times that."""
 
 
 def class_of(kernel: Kernel) -> str:
@@ -85,21 +88,22 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
     default there.
 
     Args:
-        tried: the composer's candidates with their verdicts; what was not timed is passed over.
+        tried: the composer's candidates with their verdicts; what was not timed is passed over, and what was timed too roughly (`WIDE`).
     """
     captured, default = problem.captured, renderer(problem.backend).default_schedule
     assert captured is not None
     timed = [(structure(c), c.schedule, v.timing) for c, v in tried if v.timing is not None and v.tier == "search"]
-    speeds = {(_key(recipes, schedule), timing.regime): timing.speedup.value for recipes, schedule, timing in timed}
+    speeds = {(_key(recipes, schedule), timing.regime): timing.speedup for recipes, schedule, timing in timed}
     groups = {recipes: alike(fuse(problem.task, captured, recipes).ordered) for recipes in {recipes for recipes, _, _ in timed}}
-    logs: dict[tuple[str, str], list[float]] = defaultdict(list)
+    logs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for recipes, schedule, timing in timed:
         for group in groups[recipes]:
             base = speeds.get((_key(recipes, {**schedule, **{k.name: default(k) for k in group}}), timing.regime))
             mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
-            if base and len(set(mine)) == 1:
-                logs[class_of(group[0]), mine[0]].append(math.log(timing.speedup.value / base))
-    return [Observed(kind, json.loads(text), math.exp(sum(found) / len(found))) for (kind, text), found in logs.items()]
+            if base and len(set(mine)) == 1 and (width := math.hypot(_width(timing.speedup), _width(base))) <= WIDE:
+                logs[class_of(group[0]), mine[0]].append((math.log(timing.speedup.value / base.value), width))
+    return [Observed(kind, json.loads(text), math.exp(sum(log for log, _ in found) / len(found)),
+                     math.hypot(*(width for _, width in found)) / len(found)) for (kind, text), found in logs.items()]
 
 
 def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observed]) -> Known:
@@ -114,7 +118,7 @@ def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observe
     for kernel, other in pairs:
         gains = sorted((o for o in found if o.kernel == class_of(kernel) and o.gain > 1), key=lambda o: -o.gain)
         if gains:
-            known[class_of(other)] = tuple(Tuned(o.schedule, o.gain, 1) for o in gains)
+            known[class_of(other)] = tuple(Tuned(o.schedule, o.gain, 1, o.width) for o in gains)
     return known
 
 
@@ -128,6 +132,11 @@ def counterparts(ones: Sequence[Kernel], others: Sequence[Kernel]) -> list[tuple
 def structure(candidate: Candidate) -> tuple[str, ...]:
     """Its recipes that are no schedules."""
     return tuple(r for r in candidate.recipes if r in RECIPES and RECIPES[r].kind != "schedule")
+
+
+def _width(speedup: Interval) -> float:
+    """Half of it, in logarithms."""
+    return math.log(speedup.hi / speedup.lo) / 2
 
 
 def _key(recipes: tuple[str, ...], schedule: Mapping[str, Mapping[str, Any]]) -> str:

@@ -40,11 +40,11 @@ ROUND_OTHERWISE = ("fold_batch_norm",)
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
 LOST = 0.97
-"""A schedule that ran at less than this elsewhere is not tried again: noise of a search is a third of it."""
+"""A schedule that surely ran at less than this elsewhere is not tried again."""
 SETTLED = 3
 """Tasks that tried a schedule, from which on its class is known well enough to try only a few."""
 FEW = 3
-"""Schedules of a kernel that are tried where the class is known."""
+"""Schedules of a kernel that are tried where the class is known, the default among them: beside it the others are seen to gain or lose."""
 
 
 class Planner:
@@ -104,10 +104,12 @@ class Planner:
         possible = render.schedules(kernel)
         known = {_text(one.schedule): one for one in self.problem.tunings.get(class_of(kernel), ())}
         gain = {_text(o): known[_text(o)].gain if _text(o) in known else 1.0 for o in possible}
-        kept = [o for o in possible if gain[_text(o)] > LOST or o == possible[0]]
+        kept = [o for o in possible if o == possible[0] or _text(o) not in known or known[_text(o)].most > LOST]
         ranked = sorted(kept, key=lambda o: -gain[_text(o)] if gain[_text(o)] > BETTER else -1.0)
         settled = sum(one.num_tasks >= SETTLED for one in known.values()) > len(possible) // 2
-        return ranked[:FEW] if settled else ranked
+        if not settled:
+            return ranked
+        return ranked[:FEW] if possible[0] in ranked[:FEW] else [*ranked[: FEW - 1], possible[0]]
 
     def structures(self) -> list[tuple[Plan, str]]:
         """The plain fusion first, then each recipe that has to prove itself."""

@@ -15,6 +15,11 @@ def repeat(candidate: Candidate, number: int) -> Candidate:
     return candidate.model_copy(update={"source": source, "title": f"{candidate.title} (measurement {number})"})
 
 
+def program(source: str) -> str:
+    """What tells programs apart: equal for all measurements of one."""
+    return original(source).rstrip()
+
+
 def original(source: str) -> str:
     """What `source` repeats, or itself: equal for all measurements of one program, blank lines at its end aside."""
     return _LINE.sub("\n", source)

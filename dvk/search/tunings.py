@@ -13,7 +13,7 @@ import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ BUSY_S = 5.0
 """Longest wait for another process that writes."""
 _TABLE = """
     CREATE TABLE IF NOT EXISTS tunings (
-        protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, gain REAL,
+        protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, gain REAL, width REAL,
         PRIMARY KEY (protocol, machine, backend, kernel, schedule, task)
     ) WITHOUT ROWID
 """
+_COLUMN = "ALTER TABLE tunings ADD COLUMN width REAL"
+"""For files of before rows had it: theirs say nothing of how exact they are, and are taken at their word."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Observed:
     schedule: dict[str, Any]
     gain: float
     """Module's speed under the schedule / under the composer's default."""
+    width: float = 0.0
+    """Half of the gain's 95 % interval, in logarithms."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ class Tuned:
     gain: float
     """Geometric mean over tasks of speed / speed under the default."""
     num_tasks: int
+    width: float = 0.0
+    """Half of the gain's 95 % interval, in logarithms."""
+
+    @property
+    def most(self) -> float:
+        """The upper end of the gain."""
+        return self.gain * math.exp(self.width)
 
 
 Known = dict[str, tuple[Tuned, ...]]
@@ -73,26 +84,29 @@ class Tunings:
     def known(self, kernels: Iterable[str]) -> Known:
         """What is known of these classes."""
         wanted = sorted(set(kernels))
-        query = ("SELECT kernel, schedule, gain FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
+        query = ("SELECT kernel, schedule, gain, width FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
                  f"({', '.join('?' * len(wanted))})")  # fmt: skip
-        gains: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for kernel, schedule, gain in self._run(query, [(*self.scope, *wanted)]):
-            gains[kernel, schedule].append(math.log(gain))
+        gains: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for kernel, schedule, gain, width in self._run(query, [(*self.scope, *wanted)]):
+            gains[kernel, schedule].append((math.log(gain), width or 0.0))
         found: dict[str, list[Tuned]] = defaultdict(list)
         for (kernel, schedule), logs in gains.items():
-            found[kernel].append(Tuned(json.loads(schedule), math.exp(sum(logs) / len(logs)), len(logs)))
+            gain, width = math.exp(sum(log for log, _ in logs) / len(logs)), math.hypot(*(width for _, width in logs)) / len(logs)
+            found[kernel].append(Tuned(json.loads(schedule), gain, len(logs), width))
         return {kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()}
 
     def learn(self, task: str, observed: Sequence[Observed]) -> None:
         """Keep what was measured in a task, named by its id."""
-        rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain) for one in observed]
-        self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain, one.width) for one in observed]
+        self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _run(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.path, timeout=BUSY_S)) as connection, connection:
                 connection.execute(_TABLE)
+                with suppress(sqlite3.OperationalError):  # it is there
+                    connection.execute(_COLUMN)
                 return [found for row in rows for found in connection.execute(statement, row).fetchall()]
         except (OSError, sqlite3.Error):
             return []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dvk.records import Episode, Trace, Turn
+from dvk.search.repeats import repeat
 from tests.pipelines.pages import Page, write
 from tests.pipelines.searches import BEST, SUMMARY, TASK, candidate, ok, turns
 
@@ -60,6 +61,15 @@ def test_each_attempt_says_whose_it_is_and_comes_once(told: tuple[Page, str]) ->
     assert "by composer" in told[0].table("Candidate")[1][2]
     lines = [line for line in told[1].splitlines() if "rollout 0" in line]
     assert len(lines) == 1 and "| endpoint:m " in lines[0]
+
+
+def test_another_measurement_of_the_winner_is_no_runner_up_and_no_candidate_more(tmp_path: Path) -> None:
+    best, other = candidate(1, source=BEST, title="the winner", proposer=MODEL), candidate(2, title="another", proposer=MODEL)
+    judged = [Turn(candidate=best, verdict=ok(2.4)), Turn(candidate=repeat(best, 2), verdict=ok(2.3)),
+              Turn(candidate=other, verdict=ok(2.0)), Turn(candidate=best, verdict=ok(2.31, tier="claim"))]
+    made = Episode(task=TASK, traces=(Trace(role="policy", turns=tuple(judged)),))
+    _, text = both(tmp_path, SPENT | {"num_candidates": 2}, made)
+    assert "The runner-up, “another”" in text and "2 candidates were judged" in text and "2 agreed with the reference" in text
 
 
 def test_unknown_prices_and_a_composer_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dvk.pipelines.optimize import told
 from dvk.pipelines.optimize.session import Session
 from dvk.records import Candidate, Claim, Episode, Interval, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
+from dvk.search.repeats import repeat
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 
 SUBJECT = Subject(Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module"), None, "cpp")
@@ -96,6 +97,26 @@ def test_proposers_count_each_candidate_once() -> None:
     assert told.cost(turns, Episode(task=SUBJECT.task), None)["confirm_s"] == 5.0
 
 
+def test_measurements_of_one_program_are_one_candidate_that_is_as_fast_as_their_mean() -> None:
+    def again(turn: Turn, number: int, speedup: float) -> Turn:
+        assert turn.candidate
+        return judged(repeat(turn.candidate, number).source, timed(speedup))
+
+    def timed(speedup: float) -> Verdict:
+        made = ok(speedup)
+        assert made.timing
+        exact = Interval(value=speedup, lo=speedup, hi=speedup)
+        return made.model_copy(update={"tier": "search", "timing": made.timing.model_copy(update={"speedup": exact})})
+
+    lucky, steady, last = (judged(f"program {name}", timed(speedup)) for name, speedup in (("a", 1.8), ("b", 1.5), ("c", 1.2)))
+    turns = [lucky, steady, again(lucky, 2, 1.25), last, again(lucky, 3, 1.2)]
+    promising = Session.promising.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined]  # a property
+    assert promising == [steady, lucky, last], "each once, in its own words"
+    assert told.outcome(turns, None, False, "why", None)["num_candidates"] == 3
+    (row,) = told.proposers([turns[0], turns[2], turns[4]])
+    assert row == {"name": "said", "candidates": 1, "correct": 1, "best": pytest.approx((1.8 * 1.25 * 1.2) ** (1 / 3)), "judge_s": 6.0}
+
+
 def test_why_nothing_was_read() -> None:
     def talk(*turns: Turn) -> Episode:
         return Episode(task=SUBJECT.task, traces=(Trace(role="policy", turns=turns),))
@@ -118,20 +139,39 @@ def test_a_failed_server_is_no_candidate(tmp_path: Path) -> None:
     assert talk.turns[0].malformed == "the backbone failed: too long" and talk.turns[0].finish == "error"
 
 
-def undecided(lo: float, value: float, hi: float, tier: str = "search", why: str = "") -> Turn:
+def undecided(lo: float, value: float, hi: float, tier: str = "search", why: str = "", source: str = "") -> Turn:
     made = ok(value)
     assert made.timing is not None
     exact = Interval(value=value, lo=lo, hi=hi)
     held = Claim(speedup=exact, processes=(value,), control=Interval(value=1, lo=0.8, hi=1.2), margin=0.3, holds=False, why=why)
     timing = made.timing.model_copy(update={"speedup": exact, "claim": held if tier == "claim" else None})
-    return judged(f"{lo} {value}", made.model_copy(update={"timing": timing, "tier": tier}), proposer="said")
+    return judged(source or f"{lo} {value}", made.model_copy(update={"timing": timing, "tier": tier}), proposer="said")
 
 
 def test_a_claim_that_does_not_hold_is_the_reason_that_is_given() -> None:
-    turns = [undecided(0.6, 0.9, 1.9), undecided(1.17, 1.36, 1.58, "claim", "the lower end 1.17 does not exceed 1.231")]
+    turns = [undecided(0.6, 0.9, 1.9, source="a"), undecided(1.17, 1.36, 1.58, "claim", "the lower end 1.17 does not exceed 1.231", "a")]
     reason = told.outcome(turns, turns[1], False, None, None)["reason"]
     assert "0.9" in reason and "did not hold when timed again: 1.36" in reason and "does not exceed 1.231" in reason
     assert told.outcome(turns[:1], None, False, None, None)["reason"] == "no candidate's interval lies above 1"
+
+
+def refuted(turns: list[Turn]) -> Turn | None:
+    return Session.refuted.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined,no-any-return]  # a property
+
+
+def test_what_is_said_of_a_refuted_search_is_of_its_best_candidate() -> None:
+    searched = [undecided(1.0, 1.1, 1.2, source="b"), undecided(1.25, 1.3, 1.35, source="a"), undecided(1.0, 1.04, 1.1, source="c")]
+    claims = [undecided(0.8, 1.29, 1.8, "claim", source="a"), undecided(0.9, 1.08, 1.3, "claim", source="b"),
+              undecided(0.95, 0.97, 0.99, "claim", source="c")]
+    turns = [*searched, *claims]
+    said = told.outcome(turns, refuted(turns), False, None, None)
+    assert said["speedup"] == 1.29 and said["reason"].startswith("the search's best, 1.30×") and "timed again: 1.29×" in said["reason"]
+    without = [*searched, *claims[1:]]  # its best failed otherwise
+    said = told.outcome(without, refuted(without), False, None, None)
+    assert said["speedup"] == 1.08 and "measured at 1.100×" in said["reason"] and "timed again: 1.08×" in said["reason"]
+    joined = [*searched, undecided(0.9, 1.2, 1.5, "claim", source="a and others"), undecided(0.9, 1.0, 1.1, "claim", source="b and others")]
+    said = told.outcome(joined, refuted(joined), False, None, None)
+    assert said["speedup"] == 1.2 and said["reason"].startswith("the search's best, 1.30×") and "timed again: 1.20×" in said["reason"]
 
 
 @pytest.mark.parametrize("turns, confirmed", [
@@ -142,4 +182,4 @@ def test_a_claim_that_does_not_hold_is_the_reason_that_is_given() -> None:
 def test_what_is_worth_confirming(turns: list[tuple[float, float, float]], confirmed: list[float]) -> None:
     judged_so = SimpleNamespace(turns=[undecided(*figures) for figures in turns])
     promising = Session.promising.fget(judged_so)  # type: ignore[attr-defined]  # a property
-    assert [told.speedup(turn) for turn in promising] == confirmed
+    assert [turn.verdict.timing.speedup.value for turn in promising] == confirmed

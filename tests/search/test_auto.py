@@ -176,3 +176,11 @@ def test_out_of_time_and_failures_pass_through(two: list) -> None:
 def test_same_verdicts_and_answers_same_proposals(two: list) -> None:
     first, second = (play(auto.search(problem(Timed(0.7))), lambda _: took(0.9), 30) for _ in range(2))
     assert first == second
+
+
+def test_a_program_that_is_written_again_is_charged_once(two: list) -> None:
+    same = Timed(0.25)
+    same.answer = lambda conversation: fenced("class ModelNew: m = 0\n")
+    # Its one program is judged once, and known the other times: a call for two answers is then all that it uses of the clock.
+    order = play(auto.search(problem(same)), lambda _: took(1.0), 50)
+    assert order == ["c1", "m", "c2", "m", "m", "m", "m", "m", "c3", "m", "m", "c4", "c5"]

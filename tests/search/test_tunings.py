@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +14,11 @@ from dvk import tasks
 from dvk.composer import fuse
 from dvk.composer.capture import trace
 from dvk.config import Config
-from dvk.records import Candidate, Verdict
+from dvk.records import Candidate, Interval, Verdict
 from dvk.search import Problem
 from dvk.search.classes import class_of, observed
 from dvk.search.composer import FEW, Planner
-from dvk.search.tunings import Observed, Tuned, Tunings, dumped, loaded
+from dvk.search.tunings import PROTOCOL, Observed, Tuned, Tunings, dumped, loaded
 from tests.search.test_composer import play, problem, verdict
 
 BLOCKS = """
@@ -95,6 +98,59 @@ def test_what_lost_is_not_tried_again_but_the_default_is(module: Problem) -> Non
     known = {class_of(kernel): tuple(Tuned(dict(one), 0.5, 1) for one in (default, *others[:2]))}
     assert loaded(dumped(known)) == known
     assert Planner(replace(module, tunings=known)).options(kernel) == [default, *others[2:]]
+
+
+def test_a_settled_class_goes_on_being_measured_beside_its_default(module: Problem) -> None:
+    planner = Planner(module)
+    assert module.captured is not None
+    kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
+    default, *others = planner.options(kernel)
+    # Three that were lucky in three tasks; here nothing comes near the default.
+    lucky = tuple(Tuned(dict(one), 1.02, 3) for one in others[:3])
+    given = replace(module, tunings={class_of(kernel): (*lucky, *(Tuned(dict(one), 1.0, 3) for one in (default, *others[3:])))})
+    assert default in Planner(given).options(kernel)
+    tried = play(given, lambda c: 2.0 if all(schedule == default for schedule in c.schedule.values()) else 1.0)
+    found = [one.schedule for one in observed(given, [(c, verdict(score(c))) for c in tried])]
+    assert len(tried) == FEW and all(dict(one) in found for one in (default, *others[:2]))
+
+
+def roughly(speedup: float, width: float) -> Verdict:
+    """A verdict with half an interval of so much, in logarithms."""
+    made = verdict(speedup)
+    assert made.timing is not None
+    interval = Interval(value=speedup, lo=speedup * math.exp(-width), hi=speedup * math.exp(width))
+    return made.model_copy(update={"timing": made.timing.model_copy(update={"speedup": interval})})
+
+
+def test_rough_times_say_nothing_of_a_schedule_and_others_tell_how_exact_they_are(module: Problem) -> None:
+    tried = play(module, score)
+    assert observed(module, [(c, roughly(score(c), 0.5)) for c in tried]) == []
+    rough_default = [(c, roughly(score(c), 0.01 if LIKED in c.schedule.values() else 0.5)) for c in tried]
+    assert observed(module, rough_default) == [], "a gain is no more exact than what it is over"
+    fine = observed(module, [(c, roughly(score(c), 0.01)) for c in tried])
+    assert fine and all(0.005 < one.width < 0.02 for one in fine)
+
+
+def test_a_schedule_is_left_out_only_where_it_surely_lost(module: Problem) -> None:
+    planner = Planner(module)
+    assert module.captured is not None
+    kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
+    default, surely, perhaps, *others = planner.options(kernel)
+    known = {class_of(kernel): (Tuned(dict(surely), 0.95, 1, 0.01), Tuned(dict(perhaps), 0.95, 1, 0.05))}
+    assert Planner(replace(module, tunings=known)).options(kernel) == [default, perhaps, *others]
+
+
+def test_rows_of_before_intervals_were_kept_are_taken_at_their_word(tmp_path: Path) -> None:
+    path = tmp_path / "tunings.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE tunings (protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, "
+                           "gain REAL, PRIMARY KEY (protocol, machine, backend, kernel, schedule, task)) WITHOUT ROWID")
+        connection.execute("INSERT INTO tunings VALUES (?, 'here', 'cpp', 'k', '{}', 'old', 2.0)", (PROTOCOL,))
+    file = Tunings("here", "cpp", path)
+    assert file.known(["k"]) == {"k": (Tuned({}, 2.0, 1, 0.0),)}
+    file.learn("new", [Observed("k", {}, 2.0, 0.04)])
+    (both,) = file.known(["k"])["k"]
+    assert (both.gain, both.num_tasks, both.width) == (pytest.approx(2.0), 2, pytest.approx(0.02))
 
 
 def test_a_task_that_is_searched_again_counts_once_and_other_machines_not_at_all(tmp_path: Path) -> None:

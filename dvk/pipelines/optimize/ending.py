@@ -40,7 +40,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets was not made by one fusion
     times = _times(session, names) if names else {}
     summary = {
-        **outcomes[lead], "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
+        **outcomes[lead], "num_candidates": len(told.programs(turns)),
         "best": best_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "groups": list(groups[lead]),
         "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), fused, times),

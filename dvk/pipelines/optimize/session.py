@@ -208,14 +208,11 @@ class Session:
     def promising(self) -> list[Turn]:
         """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first.
 
-        Where none did, one that a noisy machine left undecided. Not the user's own model, which is what the composer proposes
-        without any recipe.
+        Where none did, one that a noisy machine left undecided.
         """
-        timed = [t for t in self.turns if t.verdict and t.verdict.timing and t.verdict.tier == "search"]
-        other = [t for t in timed if t.candidate is None or t.candidate.recipes or t.candidate.proposer != "composer"]
-        ranked = sorted(other, key=lambda t: -told.speedup(t))
-        faster = [t for t in ranked if told.speedup(t) > 1]
-        return faster[:NUM_CONFIRMED] or [t for t in ranked if told.may_be(t, UNDECIDED)][:1]
+        ranked = told.looked(self.turns)
+        faster = [turn for turn, speedup in ranked if speedup.value > 1]
+        return faster[:NUM_CONFIRMED] or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
 
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
@@ -251,9 +248,11 @@ class Session:
 
     @property
     def refuted(self) -> Turn | None:
-        """The last that was timed again and did not hold."""
-        claims = [t for t in self.turns if t.verdict and t.verdict.tier == "claim" and t.verdict.timing and not t.verdict.faster]
-        return claims[-1] if claims else None
+        """Of what was timed again and did not hold, the search's best; drop-ins for several sets of inputs begin with it."""
+        claims = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and t.verdict.timing
+                  and not t.verdict.faster}
+        places = {t.candidate.id: place for place, (t, _) in enumerate(told.looked(self.turns)) if t.candidate}
+        return min(claims.values(), key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0, default=None)
 
     def part(self, candidate: Candidate) -> Part | None:
         """The plan that a candidate executes; None where the composer did not write it, so that it cannot be joined with others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
-from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, content_hash
+from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Trace, Turn, content_hash
+from dvk.search.repeats import program
 
 # ---------------------------------------------------------------- the episode
 
@@ -95,7 +97,7 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     """Status, figures and who is behind the winner.
 
     Args:
-        winner: the turn that confirmed it.
+        winner: the turn that confirmed it, or refuted it.
         reason: why the search ended early, if it did.
         unread: why no answer of the model could be read, if none could.
     """
@@ -108,29 +110,60 @@ def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: st
     ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
     status = "faster" if faster else "failed" if turns and not ok else "no_speedup"
     if reason is None and status == "no_speedup":
-        reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns)
+        reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns, winner)
     if reason is None and status == "failed":
         reason = "no candidate agreed with the reference"
     candidate = winner.candidate if winner is not None else None
     return {
         "status": status, "speedup": eager and eager["speedup"], "speedup_lo": eager and eager["lo"], "speedup_hi": eager and eager["hi"],
-        "baselines": {"eager": eager, **others}, "num_candidates": len({t.candidate.id for t in turns if t.candidate}),
+        "baselines": {"eager": eager, **others}, "num_candidates": len(programs(turns)),
         "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
         "recipes": list(candidate.recipes) if candidate else [], "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
     }  # fmt: skip
 
 
-def _refuted(turns: Sequence[Turn]) -> str:
-    """Why nothing is claimed, when candidates were timed."""
-    timed = [t.verdict for t in turns if t.verdict is not None and t.verdict.timing is not None]
-    claims = [v.timing for v in timed if v.tier == "claim" and v.timing]
-    searched = [v.timing.speedup for v in timed if v.tier == "search" and v.timing]
-    if claims and searched:
-        best = max(searched, key=lambda s: s.value)
-        why = f" ({claims[-1].claim.why})" if claims[-1].claim is not None and claims[-1].claim.why else ""
-        return f"the search's best, {best}, did not hold when timed again: {claims[-1].speedup}{why}"
-    return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
+    """What a search timed, by its own word the fastest first: each program's first turn, and the mean of all that measured it.
+
+    Not the user's own model, which is what the composer proposes without any recipe.
+    """
+    timed = [t for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
+             and (t.candidate.recipes or t.candidate.proposer != "composer")]
+    return sorted(((same[0], mean(same)) for same in programs(timed)), key=lambda one: -one[1].value)
+
+
+def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
+    """Turns with a candidate, those of one program together, however often it was measured."""
+    found: dict[str, list[Turn]] = {}
+    for turn in turns:
+        if turn.candidate is not None:
+            found.setdefault(program(turn.candidate.source), []).append(turn)
+    return list(found.values())
+
+
+def mean(turns: Sequence[Turn]) -> Interval:
+    """Geometric, of the speedups of turns that were timed."""
+    speedups = [t.verdict.timing.speedup for t in turns if t.verdict and t.verdict.timing]
+    value, lo, hi = (math.prod(ends) ** (1 / len(ends)) for ends in zip(*((s.value, s.lo, s.hi) for s in speedups)))
+    return Interval(value=value, lo=lo, hi=hi)
+
+
+def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
+    """Why nothing is claimed, when candidates were timed.
+
+    Args:
+        claim: the turn whose figures are given.
+    """
+    timing = claim.verdict.timing if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
+    found = looked(turns)
+    if timing is None or not found:
+        return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+    # One drop-in for several sets of inputs has a text that no search has timed.
+    speedup = next((s for t, s in found if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id), found[0][1])
+    what = f"the search's best, {speedup}," if speedup is found[0][1] else f"what the search measured at {speedup}"
+    why = f" ({timing.claim.why})" if timing.claim is not None and timing.claim.why else ""
+    return f"{what} did not hold when timed again: {timing.speedup}{why}"
 
 
 def unread(made: Episode) -> str | None:
@@ -168,26 +201,14 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
 def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """By who proposed, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
     rows: dict[str, dict[str, Any]] = {}
-    seen: set[str] = set()
-    for turn in turns:
-        candidate, verdict = turn.candidate, turn.verdict
-        if candidate is None or verdict is None or verdict.tier == "claim" or candidate.id in seen:
-            continue
-        seen.add(candidate.id)
-        row = rows.setdefault(candidate.proposer, {"name": candidate.proposer, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
+    for same in programs([t for t in turns if t.verdict is not None and t.verdict.tier != "claim"]):
+        once = list({t.candidate.id: t for t in reversed(same) if t.candidate}.values())  # the first verdict of each candidate
+        verdicts = [t.verdict for t in once if t.verdict is not None]
+        name = same[0].candidate.proposer if same[0].candidate is not None else ""
+        row = rows.setdefault(name, {"name": name, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
         row["candidates"] += 1
-        row["correct"] += verdict.status is Status.OK
-        row["judge_s"] = round(row["judge_s"] + verdict.seconds, 2)
-        if verdict.timing is not None:
-            row["best"] = max(row["best"] or 0.0, verdict.timing.speedup.value)
+        row["correct"] += all(verdict.status is Status.OK for verdict in verdicts)
+        row["judge_s"] = round(row["judge_s"] + sum(verdict.seconds for verdict in verdicts), 2)
+        if any(verdict.timing for verdict in verdicts):
+            row["best"] = max(row["best"] or 0.0, mean(once).value)
     return list(rows.values())
-
-
-def may_be(turn: Turn, factor: float) -> bool:
-    """The interval of the turn's own timing reaches up to so much."""
-    return turn.verdict is not None and turn.verdict.timing is not None and turn.verdict.timing.speedup.hi >= factor
-
-
-def speedup(turn: Turn) -> float:
-    """Over eager, by the turn's own timing; 0 without one."""
-    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0

@@ -16,6 +16,7 @@ from dvk.pipelines.report.code import without_original
 from dvk.pipelines.report.graph import Operator, least_bytes, operators
 from dvk.pipelines.report.units import many, show_bytes, show_ms, show_s, show_share
 from dvk.records import Episode, Graph, Interval, Skill, Task, show_ratio
+from dvk.search.repeats import program
 
 REGIME = {
     "cuda": "one call at a time on an idle GPU, L2 cache flushed before each, launch latency included",
@@ -177,8 +178,8 @@ def _numbers(summary: Mapping[str, Any], arms: list[Arm]) -> list[str]:
 
 def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], shown: Attempt | None) -> list[str]:
     count = summary.get("num_candidates")
-    count = len({attempt.source for attempt in attempts}) if count is None else count
-    right = len({attempt.source for attempt in attempts if attempt.ok})
+    count = len({program(attempt.source) for attempt in attempts}) if count is None else count
+    right = len({program(attempt.source) for attempt in attempts if attempt.ok})
     spent = f" in {show_s(summary['seconds'])}" if summary.get("seconds") is not None else ""
     tried = f"{many(count, 'candidate')} {'was' if count == 1 else 'were'} judged{spent}"
     tried += f"; {right} agreed with the reference everywhere." if count else "."
@@ -297,7 +298,7 @@ def _why(winner: Attempt | None, attempts: list[Attempt], listed: list[Operator]
     working = sum(operator.moved_bytes != 0 for operator in listed)
     if groups and working:
         told.append(f"{many(working, 'operator')} became {many(len(groups), 'step')}.")
-    others = [a for a in attempts if a.speedup and not a.confirmation and a.source != winner.source]
+    others = [a for a in attempts if a.speedup and not a.confirmation and program(a.source) != program(winner.source)]
     if others:
         second = max(others, key=lambda attempt: attempt.value)
         told.append(f"The runner-up, “{second.title}”, reached {second.speedup}.")
