@@ -77,7 +77,7 @@ def settle(path: str, texts: Texts) -> Path | None:
 def imported() -> dict[str, Path]:
     """Files below the folder of the file executed last that were imported since, by their path from there, sorted.
 
-    What is installed there (an environment, dvk itself) and what is temporary does not count.
+    What is installed there (an environment, dvk itself), temporary, or in a hidden folder, as caches are, does not count.
     """
     if not _places:
         return {}
@@ -123,15 +123,20 @@ def _forget(place: _Place) -> None:
 
 def _modules(place: _Place) -> list[tuple[str, Path]]:
     """Name and file of the modules that came from the place."""
-    others = [sys.prefix, sys.base_prefix, _PACKAGE, tempfile.gettempdir()]
     found = []
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy one may import when asked
-        if name in place.before or name.startswith(PREFIX) or not isinstance(file, str):
-            continue
-        for root in map(Path, place.roots):
-            below = Path(file).is_relative_to(root) and _INSTALLED.isdisjoint(Path(file).relative_to(root).parts)
-            if below and not any(Path(file).is_relative_to(other) for other in others if Path(other).is_relative_to(root)):
+        if isinstance(file, str) and name not in place.before and not name.startswith(PREFIX):
+            if any(_is_own(Path(file), Path(root)) for root in place.roots):
                 found.append((name, Path(file)))
-                break
     return found
+
+
+def _is_own(file: Path, root: Path) -> bool:
+    if not file.is_relative_to(root):
+        return False
+    parts = file.relative_to(root).parts
+    if not _INSTALLED.isdisjoint(parts) or any(part.startswith(".") for part in parts):
+        return False
+    others = [Path(other) for other in (sys.prefix, sys.base_prefix, _PACKAGE, tempfile.gettempdir())]
+    return not any(file.is_relative_to(other) for other in others if other.is_relative_to(root))

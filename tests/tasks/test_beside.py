@@ -46,8 +46,8 @@ def test_the_id_tells_what_is_imported_from_beside(tmp_path: Path, line: str, na
     assert third.beside == ((name, (tmp_path / name).read_text()),)
 
 
-def test_what_is_not_imported_or_installed_changes_no_id(tmp_path: Path) -> None:
-    installed = "venv/lib/python3/site-packages"
+@pytest.mark.parametrize("installed", ["venv/lib/python3/site-packages", ".cache/compiled"])
+def test_what_is_not_imported_or_installed_changes_no_id(tmp_path: Path, installed: str) -> None:
     line = f"import sys; sys.path.append(r'{tmp_path}/{installed}'); from ops_there import act"
     path = write(tmp_path, 2, line, f"{installed}/ops_there.py")
     (tmp_path / "other.py").write_text("")
