@@ -82,7 +82,8 @@ def imported() -> dict[str, Path]:
     if not _places:
         return {}
     root = Path(_places[0].roots[0])
-    return dict(sorted((str(file.relative_to(root)), file) for _, file in _modules(_places[0]) if file.is_relative_to(root)))
+    found = [file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()]  # one in a zip is none
+    return dict(sorted((str(file.relative_to(root)), file) for file in found))
 
 
 def texts_of(files: dict[str, Path]) -> Texts:

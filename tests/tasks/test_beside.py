@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def test_what_is_not_imported_or_installed_changes_no_id(tmp_path: Path, install
     (tmp_path / "other.py").write_text("")
     task = load(str(path))
     assert task.beside == () and task.id == content_hash(path.read_text(), "Model", "init", "False None cpu")
+
+
+def test_a_module_without_a_file_of_its_own_does_no_harm(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ops.zip", "w") as ops:
+        ops.writestr("zipped.py", "def act(x):\n    return x * 2\n")
+    line = f"import sys; sys.path.append(r'{tmp_path}/ops.zip'); from zipped import act"
+    assert load(str(write(tmp_path, 2, line))).beside == ()
 
 
 def test_what_was_examined_is_built_whatever_became_of_the_folder(tmp_path: Path) -> None:
