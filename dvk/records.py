@@ -54,14 +54,14 @@ class ShapeVariant(Record):
 class Task(Record):
     """One module or function to make faster, as the user gave it."""
 
-    id: str = Field(description="Content hash of source, entry, inputs, mode, dtype and device.")
+    id: str = Field(description="Content hash of source, files beside it, entry, inputs, mode, dtype and device.")
     name: str = Field(description="Human name: the file's stem, or stem:entry.")
     path: str | None = Field(None, description="Where the source was read from, if from a file.")
     source: str = Field(description="The whole text of the reference file.")
+    beside: tuple[tuple[str, str], ...] = Field((), description="Files below `path`'s folder that it imports: (path from there, text).")
     entry: str = Field(description="Name of the nn.Module class or function in `source`.")
     kind: Literal["module", "function"] = Field(description="What `entry` names.")
-    input_specs: tuple[str, ...] = Field(
-        (), description="`x=float32[64,1024]` specs; empty when the file has get_inputs().")
+    input_specs: tuple[str, ...] = Field((), description="`x=float32[64,1024]` specs; empty when the file has get_inputs().")
     init_args: tuple[str, ...] = Field(
         (), description="Constructor arguments as Python literals, `value` or `name=value`.")
     eval_mode: bool = Field(False, description="Call .eval() on the module before use.")

@@ -1,8 +1,8 @@
 """Files → subjects: every task examined and captured, several at a time, and remembered where it will be asked for again.
 
 Examining runs the reference in a child of its own. Capturing shares children, since most of its seconds are imports, and needs
-no GPU. What both found depends on the file's text, the device and the versions alone, so a folder that is measured again and
-again, an evaluation's, is prepared once a machine.
+no GPU. What both found depends on the file's text, what it imports from beside it, the device and the versions alone, so a
+folder that is measured again and again, an evaluation's, is prepared once a machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dvk.composer.many import capture_many
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.records import Backend, Device, Task, content_hash
+from dvk.tasks import beside
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 2
+VERSION = 3
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
@@ -107,7 +108,7 @@ def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
         captured = None if found["captured"] is None else Captured.model_validate(found["captured"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Subject(task, captured, backend)
+    return Subject(task, captured, backend) if beside.holds(path.resolve().parent, task.beside) else None
 
 
 def _keep(where: Path, subject: Subject) -> None:

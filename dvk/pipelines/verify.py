@@ -23,6 +23,7 @@ from dvk.harness.kernelgym import remote
 from dvk.harness.remembered import Remembered
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
+from dvk.tasks.sourcetext import read_source
 
 VERDICTS = "verdicts.jsonl"
 MAX_WORKERS = 16
@@ -143,7 +144,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         known = (
             {}
             if not request.resume
-            else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS)}
+            else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS) if _unchanged(line)}
         )
         keys = [
             _key(request, job, candidate, device, config.remote.judge or config.remote.engine)
@@ -176,6 +177,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
                     "candidate": request.jobs[i].label,
                     "backend": placed[i][0].backend,
                     "verdict": verdict.model_dump(mode="json"),
+                    "beside": {name: content_hash(text) for name, text in loaded[request.jobs[i].reference, placed[i][1]].beside},
                 },
             )
             if progress is not None:
@@ -309,10 +311,8 @@ def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[
 
 def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge: str | None) -> str:
     """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
-    before, _, _ = job.reference.rpartition(":")
-    file = Path(before if before.endswith(".py") else job.reference)
     return content_hash(
-        _read(file, "reference"),
+        _read(_file(job.reference), "reference"),
         job.reference,
         candidate.id,
         candidate.backend,
@@ -327,3 +327,17 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge
         *(["profile"] if request.profile else []),
         *(["judge", judge] if judge else []),
     )
+
+
+def _file(reference: str) -> Path:
+    before, _, _ = reference.rpartition(":")
+    return Path(before if before.endswith(".py") else reference)
+
+
+def _unchanged(line: dict[str, Any]) -> bool:
+    """What the reference imports from beside it is as it was when the verdict was written."""
+    folder = _file(line["reference"]).resolve().parent
+    try:
+        return all(content_hash(read_source(folder / name)) == found for name, found in line.get("beside", {}).items())
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -209,7 +209,7 @@ def run_file(task: Task) -> ModuleType:
         raise TaskError(f"{name} is not Python: {said}{where}",
                         "give a Python file that defines an nn.Module class or a function") from None
     try:
-        return execute(task.source, path=task.path)
+        return execute(task.source, path=task.path, texts=task.beside)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise fault(f"{name} could not be imported", error, _import_hint(error)) from error
 

@@ -6,6 +6,7 @@ Messages, in order: {stage} before each step, so that a death has a place; {erro
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import torch
 
 from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
-from dvk.tasks import entry, variants
+from dvk.tasks import beside, entry, variants
 from dvk.tasks.build import Built, build, run_file
 from dvk.tasks.draw import Call
 from dvk.tasks.precision import Watch, classify
@@ -61,7 +62,7 @@ def _examine(channel: Channel, request: dict[str, Any]) -> None:
     _check_inputs(built, inputs, kept)
     channel.send({"stage": "running it"})
     facts = _run_twice(built, (args, kwargs), inputs, twin, kept)
-    task = task.model_copy(update=facts)
+    task = _with_imported(task.model_copy(update=facts))
     channel.send({"task": task.model_dump(mode="json")})
     channel.send({"stage": "trying other shapes"})
     _search_shapes(channel, built, task)
@@ -78,6 +79,15 @@ def _identify(request: dict[str, Any]) -> Task:
                             f"{draft.eval_mode} {draft.dtype} {draft.device}")
     label = f"{stem}:{name}" if given else stem
     return draft.model_copy(update={"id": identity, "name": label, "entry": name, "kind": kind})
+
+
+def _with_imported(task: Task) -> Task:
+    """Its id tells what it imports from beside it, too; asked after a call, since some import only then."""
+    files = beside.imported()
+    if not files:
+        return task
+    contents = (part for name, file in files.items() for part in (name, hashlib.sha256(file.read_bytes()).hexdigest()))
+    return task.model_copy(update={"id": content_hash(task.id, *contents), "beside": beside.texts_of(files)})
 
 
 def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:

@@ -2,42 +2,39 @@
 
 `inspect.getsource` and Triton's `@jit` read a module's file, so there always is one: the user's own
 when it still holds this text, else a copy. The text that runs is the one given, never the file's.
-The folder of the user's file goes last on `sys.path`: its siblings import, and shadow nothing.
+What lies beside the user's file can be imported (`beside`), and shadows nothing.
 Child side only; keeps nothing out: the code that runs here may do anything to this process.
 """
 
 from __future__ import annotations
 
-import atexit
 import importlib.machinery
 import linecache
 import os
 import re
-import shutil
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from types import ModuleType
 
 from dvk.errors import Exhausted, TaskError
 from dvk.records import content_hash
+from dvk.tasks import beside
+from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcetext import read_source
 
-PREFIX = "dvk_source_"  # of every executed module's name
 
 _LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE)
 """In what torch, CUDA and Python say when the machine gives them no more."""
 
-_staging: list[Path] = []
 
-
-def execute(source: str, *, path: str | None = None, role: str = "reference") -> ModuleType:
+def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), role: str = "reference") -> ModuleType:
     """Run `source` as a module with a name of its own, registered in `sys.modules`.
 
     Args:
         source: Python text.
         path: where the text was read from; its folder becomes importable.
+        texts: of what it imports from there.
         role: a word in the module's name, for readers of tracebacks.
 
     Raises:
@@ -48,7 +45,8 @@ def execute(source: str, *, path: str | None = None, role: str = "reference") ->
     name, count = stem, 1
     while name in sys.modules:
         name, count = f"{stem}_{count}", count + 1
-    file = _backing_file(source, path, name)
+    place = beside.settle(path, texts) if path else None
+    file = _backing_file(source, path, name, place)
     code = compile(source, file, "exec", dont_inherit=True)
     module = ModuleType(name)
     module.__file__ = file
@@ -57,9 +55,6 @@ def execute(source: str, *, path: str | None = None, role: str = "reference") ->
     module.__loader__ = loader
     # An entry without a time stamp is never checked against the disk: what runs is what is shown.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    folder = str(Path(path).resolve().parent) if path else None
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
     sys.modules[name] = module
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside the user's files
     try:
@@ -94,19 +89,14 @@ def fault(what: str, error: BaseException, hint: str) -> TaskError:
     return (Exhausted if lacks else TaskError)(f"{what}: {blame(error)}", hint)
 
 
-def _backing_file(source: str, path: str | None, name: str) -> str:
+def _backing_file(source: str, path: str | None, name: str, place: Path | None) -> str:
     if path is not None:
         try:
             if read_source(Path(path)) == source:
                 return str(Path(path).resolve())
         except (OSError, UnicodeDecodeError):
             pass
-    if not _staging:
-        # The sandbox gives its children a scratch TMPDIR where it can; this covers a normal end elsewhere.
-        folder = Path(tempfile.mkdtemp(prefix="dvk-source-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _staging.append(folder)
-    file = _staging[0] / f"{name}.py"
+    file = (place or beside.copies()) / f"{name}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")
     return str(file)

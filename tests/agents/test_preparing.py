@@ -52,3 +52,14 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     place(paths[1], "cpu").write_text("half a fi")
     repaired = next(prepare([paths[1]], "cpu", "cpp", Config(), kept=True))
     assert repaired == found[1]
+
+
+def test_what_was_kept_is_of_the_files_beside_it_as_they_lie_now(tmp_path, monkeypatch):
+    monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
+    path = tmp_path / "model.py"
+    path.write_text("from scales import SCALE\n" + GOOD.format(scale="SCALE"))
+    found = []
+    for scale in (2, 2, 3):
+        (tmp_path / "scales.py").write_text(f"SCALE = {scale}\n")
+        found.append(next(prepare([path], "cpu", "cpp", Config(), kept=True)))
+    assert found[0] == found[1] and found[0].task.id != found[2].task.id

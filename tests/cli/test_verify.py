@@ -83,6 +83,22 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     assert "--resume" in dvk(*args, cwd=tmp_path, exits=2).stderr
 
 
+def test_what_a_reference_imports_from_beside_it_is_read_anew(tmp_path):
+    inputs = "def get_inputs():\n    return [torch.ones(4, 4)]\n"
+    model = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return {}\n"
+    (tmp_path / "model.py").write_text("import torch\nfrom ops_here import act\n" + model.format("Model", "act(x)") + inputs)
+    (tmp_path / "new.py").write_text("import torch\n" + model.format("ModelNew", "x * 2"))
+
+    def verified(factor, exits, *more):
+        (tmp_path / "ops_here.py").write_text(f"def act(x):\n    return x * {factor}\n")
+        done = dvk("model.py", "new.py", "--json", "--tier", "smoke", *more, cwd=tmp_path, exits=exits)
+        return json.loads(done.stdout)[0]["status"]
+
+    assert verified(2, 0, "--out", "run") == "ok"
+    assert verified(3, 1) == "mismatch", "another run, with the verdicts of earlier days"
+    assert verified(3, 1, "--out", "run", "--resume") == "mismatch"
+
+
 @pytest.mark.slow
 def test_plain_functions_with_input_specs(tmp_path):
     (tmp_path / "f.py").write_text("import torch\n\n\ndef gate(x, y):\n    return torch.sigmoid(x) * y\n")

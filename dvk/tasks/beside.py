@@ -1,0 +1,143 @@
+"""Files beside a user's file that it imports: which they are, and how they import where its folder cannot be read.
+
+A task carries their texts as it carries its own, so what is judged is what was examined, and isolated processes, which
+may read no home folder, have them too. A process that serves one task after another forgets the files of the one before.
+Child side only, but for `holds`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from dvk.records import content_hash
+from dvk.tasks.sourcetext import read_source
+
+PREFIX = "dvk_source_"
+"""Of the name of every module that `sourcefile` executes."""
+Texts = tuple[tuple[str, str], ...]
+"""(path from the file's folder, text) of each."""
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+class _Place(NamedTuple):
+    folder: str
+    texts: Texts
+    roots: tuple[str, ...]
+    """Folders that its files import from."""
+    added: tuple[str, ...]
+    """Those of them that were not on `sys.path`."""
+    before: frozenset[str]
+    """Modules that are not its."""
+
+
+_copies: list[Path] = []
+_places: list[_Place] = []
+"""None or one: whose files import now."""
+
+
+def copies() -> Path:
+    """A folder for texts that their user's files do not hold, or not readably; it lasts as long as the process."""
+    if not _copies:
+        # The sandbox gives its children a scratch TMPDIR where it can; this covers a normal end elsewhere.
+        folder = Path(tempfile.mkdtemp(prefix="dvk-source-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _copies.append(folder)
+    return _copies[0]
+
+
+def settle(path: str, texts: Texts) -> Path | None:
+    """Have the files beside `path` import, last on `sys.path`: the folder of their copies, if it takes copies.
+
+    Args:
+        path: of the user's file.
+        texts: what was examined; copied where the folder does not hold just that.
+    """
+    folder = str(Path(path).resolve().parent)
+    if not (_places and (_places[0].folder, _places[0].texts) == (folder, texts)):
+        while _places:
+            _forget(_places.pop())
+        roots: tuple[str, ...] = (folder,) if holds(Path(folder), texts) else (_copied(texts), folder)
+        added = tuple(root for root in roots if root not in sys.path)
+        sys.path += added
+        importlib.invalidate_caches()
+        _places.append(_Place(folder, texts, roots, added, frozenset(sys.modules)))
+    copied = len(_places[0].roots) > 1
+    return Path(_places[0].roots[0]) if copied else None
+
+
+def imported() -> dict[str, Path]:
+    """Files below the folder of the file executed last that were imported since, by their path from there, sorted.
+
+    What is installed there (an environment, dvk itself), temporary, or in a hidden folder, as caches are, does not count.
+    """
+    if not _places:
+        return {}
+    root = Path(_places[0].roots[0])
+    found = [file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()]  # one in a zip is none
+    return dict(sorted((str(file.relative_to(root)), file) for file in found))
+
+
+def texts_of(files: dict[str, Path]) -> Texts:
+    """Of those that are text."""
+    found = []
+    for name, file in files.items():
+        try:
+            found.append((name, read_source(file)))
+        except UnicodeDecodeError:  # an extension module
+            continue
+    return tuple(found)
+
+
+def holds(folder: Path, texts: Texts) -> bool:
+    """It has files of just these texts, readably."""
+    try:
+        return all(read_source(folder / name) == text for name, text in texts)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _copied(texts: Texts) -> str:
+    root = copies() / f"beside_{content_hash(*(part for pair in texts for part in pair))}"
+    for name, text in texts:
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return str(root)
+
+
+def _forget(place: _Place) -> None:
+    for name, _ in _modules(place):
+        del sys.modules[name]
+    for folder in place.added:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _modules(place: _Place) -> list[tuple[str, Path]]:
+    """Name and file of the modules that came from the place."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy one may import when asked
+        if isinstance(file, str) and name not in place.before and not name.startswith(PREFIX):
+            if any(_is_own(Path(file), Path(root)) for root in place.roots):
+                found.append((name, Path(file)))
+    return found
+
+
+def _is_own(file: Path, root: Path) -> bool:
+    if not file.is_relative_to(root):
+        return False
+    parts = file.relative_to(root).parts
+    if not _INSTALLED.isdisjoint(parts) or any(part.startswith(".") for part in parts):
+        return False
+    others = [Path(other) for other in (sys.prefix, sys.base_prefix, _PACKAGE, tempfile.gettempdir())]
+    return not any(file.is_relative_to(other) for other in others if other.is_relative_to(root))
