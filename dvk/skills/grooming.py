@@ -81,6 +81,21 @@ def apply(library: Library, changes: Sequence[Change], step: int) -> None:
 
 def groom(library: Library, settings: Grooming, step: int | None = None, *, dry: bool = False) -> list[Change]:
     """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
+    if dry:
+        return _groomed(library, settings, step)[0]
+    with library.writing():  # what another process writes meanwhile must not be overwritten by a plan that knows nothing of it
+        done, now = _groomed(library, settings, step)
+        apply(library, done, now)
+    return done
+
+
+def is_seed(skill: Skill) -> bool:
+    """Came with dvk."""
+    return bool(skill.provenance.get("source") == "seed")
+
+
+def _groomed(library: Library, settings: Grooming, step: int | None) -> tuple[list[Change], int]:
+    """What to do until nothing is left, and the step that it is done in."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
     since = None if step is None else int(step - FORGOTTEN * settings.half_life)
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
@@ -91,14 +106,7 @@ def groom(library: Library, settings: Grooming, step: int | None = None, *, dry:
         events += [change.event(now) for change in changes]
         skills = _after(skills, changes)
     done += _relations({skill.name: skill for skill in skills}, learned(skills, events, settings))
-    if done and not dry:
-        apply(library, done, now)
-    return done
-
-
-def is_seed(skill: Skill) -> bool:
-    """Came with dvk."""
-    return bool(skill.provenance.get("source") == "seed")
+    return done, now
 
 
 def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:

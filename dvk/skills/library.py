@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -204,6 +205,12 @@ class Library:
                 yield to_skill(row)
 
     # ------------------------------------------------------------ writing
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction around all that is read and written in it: what was read still holds when it is written; others wait."""
+        with schema.reported(self.path), schema.writing(self._connection):
+            yield
 
     def add(self, skill: Skill, *, replace: bool = False) -> None:
         """Store `skill`; LibraryError when its name is taken and not `replace`."""

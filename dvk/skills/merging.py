@@ -63,14 +63,20 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
         step: for the events.
         settings: of the statistics that go along.
     """
+    label = f"{source.path.resolve().parent.name}/{source.path.name}"
+    known = tally(source.events(), settings or Grooming())
+    theirs = [_told(skill, known.get((skill.name, "policy")), label) for skill in source.skills()]
+    with into.writing():  # what another process brings meanwhile must not be lost
+        return _bring(into, theirs, label, replace, step)
+
+
+def _bring(into: Library, theirs: list[Skill], label: str, replace: bool, step: int) -> Brought:
     from dvk.skills.rows import digest
 
     done, news = Brought(), []
-    label = f"{source.path.resolve().parent.name}/{source.path.name}"
-    known = tally(source.events(), settings or Grooming())
     there = {skill.name: skill for skill in into.skills()}
-    for skill in source.skills():
-        skill, mine = _told(skill, known.get((skill.name, "policy")), label), there.get(skill.name)
+    for skill in theirs:
+        mine = there.get(skill.name)
         if mine is None:
             news.append(_event("added", skill, label, step))
             done.added.append(skill.name)

@@ -158,9 +158,12 @@ def use_wal(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[Database]:
-    """One transaction under the write lock: all of it or nothing."""
+    """One transaction under the write lock: all of it or nothing; within another it is part of that."""
     from sqlite_utils import Database
 
+    if connection.in_transaction:
+        yield Database(connection, execute_plugins=False)
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield Database(connection, execute_plugins=False)
@@ -194,8 +197,9 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # before the mark: another process may just be making it
     mark = _pragma(connection, "application_id")
-    if mark != APPLICATION_ID and (mark or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()):
+    if mark != APPLICATION_ID and (mark or filled):
         hint = "give the path of a library made by `dvk skills`"
         raise LibraryError(f"`{path}` is a database, but not a skill library", hint)
     version = _pragma(connection, "user_version")
