@@ -111,10 +111,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             raise LibraryError(f"cannot make `{path.parent}`: {error.strerror}", hint) from None
     with reported(path):
         if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            # Without write access WAL's side files cannot be made; what nobody here can change is safe to read as is.
-            address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-            connection = sqlite3.connect(address, uri=True, isolation_level=None)
-            connection.execute("PRAGMA query_only=1")
+            connection = _connect_readonly(path)
         else:
             connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         connection.row_factory = sqlite3.Row
@@ -127,6 +124,26 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         except BaseException:  # an interrupt, too, must not leave it open
             connection.close()
             raise
+    return connection
+
+
+def _connect_readonly(path: Path) -> sqlite3.Connection:
+    """What others have committed so far may lie in the write-ahead log, and they may be writing."""
+    address = f"{path.resolve().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only=1")
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if "locked" in str(error) or any(Path(f"{path.resolve()}{rest}").exists() for rest in ("-wal", "-journal")):
+            raise
+        # SQLite reads a file in WAL mode only beside a log, which cannot be made here; without one nobody is writing.
+        connection = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+        connection.execute("PRAGMA query_only=1")
+    except BaseException:  # an interrupt, too, must not leave it open
+        connection.close()
+        raise
     return connection
 
 

@@ -258,6 +258,17 @@ def test_a_read_only_library_is_readable(library: Library, make: Make) -> None:
         library.path.parent.chmod(stat.S_IRWXU)
 
 
+def test_without_write_access_what_is_still_in_the_log_is_seen(library: Library, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    library.add(make("a"))
+    with Library.open(library.path) as again:
+        assert again.names() == ["a"]
+        library.add(make("b"))
+        assert again.names() == ["a", "b"]
+        with pytest.raises(LibraryError, match="readonly"):
+            again.remove("a")
+
+
 def test_default_path_follows_dvk_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
     assert default_path() == tmp_path / "home" / "skills.db"
