@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dvk.skills.events import CHANGES, Event
+from dvk.skills.events import CHANGES, HARM, ROOM, Event
 from dvk.skills.likeness import near_duplicates
 from dvk.skills.relations import Relations, learned, related
 from dvk.skills.usage import Known, Usage, remembered, tally
@@ -37,6 +37,7 @@ class Change:
         why: the reason, in words.
         into: what a merged skill becomes part of.
         after: that one afterwards, or the changed skill.
+        cause: of a retirement, one of `events.CAUSES`.
     """
 
     kind: str
@@ -44,10 +45,13 @@ class Change:
     why: str
     into: str | None = None
     after: Skill | None = None
+    cause: str | None = None
 
     def event(self, step: int) -> Event:
         """What the library writes down."""
         data: dict[str, Any] = {"why": self.why}
+        if self.cause is not None:
+            data["cause"] = self.cause
         if self.after is not None:
             data["skill" if self.into is None else "kept"] = self.after.model_dump(mode="json")
         if self.into is not None:
@@ -148,7 +152,7 @@ def _retirement(state: dict[str, Skill], known: Mapping[str, Usage], settings: G
     use = min(harmful, key=lambda use: use.hi or 0.0)
     del state[use.skill]
     ends = f"{settings.level:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
-    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials")]
+    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
 
 
 def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, step: int) -> list[Change]:
@@ -164,7 +168,7 @@ def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Groomin
         use = known[name]
         used = "never used" if use.last_used is None else f"last used in step {use.last_used}"
         brought = f"{use.total:+.3f} over {use.trials} trials, {used}"
-        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})"))
+        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})", cause=ROOM))
         del state[name]
     return changes
 

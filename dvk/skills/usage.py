@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from dvk.skills.events import PUTS, Event
+from dvk.skills.events import HARM, PUTS, Event
 from dvk.student import student_quantile
 
 if TYPE_CHECKING:
@@ -78,19 +78,20 @@ def tally(events: Sequence[Event], settings: Grooming, step: int | None = None) 
     """The statistics of every skill that is there after `events`, as of `step`, by default that of the last event.
 
     What was merged into a skill counts for it. What was played before a skill was restored, or added again, does not:
-    it came back because somebody knew better. Nor does what was played in the company of one that has been retired since:
+    it came back because somebody knew better. Nor does what was played in the company of one that has been retired for harm since:
     a harmful skill must not take with it those that it happened to be chosen with.
     """
     now = max((event.step for event in events), default=0) if step is None else step
     becomes, births = aliases(events), _births(events)
-    retired = {event.skill for event in events if event.kind == "retired" and becomes[event.skill] is None}
+    blamed = (event for event in events if event.kind == "retired" and event.data.get("cause", HARM) == HARM)
+    harmful = {event.skill for event in blamed if becomes[event.skill] is None}
     counts: dict[str, dict[str, _Count]] = {name: {"policy": _Count()} for name in births if becomes[name] == name}
     for place, event in enumerate(events):
         name = becomes.get(event.skill) if event.kind == "given" else None
         if name is None or name not in counts or place < births[event.skill][0]:
             continue
         if place > births[name][0] or births[name][1].kind != "restored":
-            spoilt = not retired.isdisjoint(event.data.get("together", ()))
+            spoilt = not harmful.isdisjoint(event.data.get("together", ()))
             _count(counts[name].setdefault(event.data.get("role", "policy"), _Count()), event, spoilt)
     return {
         (name, role): _usage(name, role, count, births[name][1], now, settings)

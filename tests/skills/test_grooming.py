@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -138,6 +139,18 @@ def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, mak
     assert [change.skill for change in groom(library, Grooming(alike=0.95))] == ["harmful", "second"]
     use = tally(library.events(), SETTINGS)["company", "policy"]
     assert (use.given, use.trials) == (20, 0)
+
+
+def test_a_skill_that_made_room_leaves_its_company_what_they_brought(library: Library, make: Make) -> None:
+    library.add_all([make("good", "one thing"), make("weak", "another matter")])
+    for step in range(3):
+        library.record_all([*play(["good", "weak"], 0.2, step), *play(["good"], 0.3, step + 10)])
+    assert [change.skill for change in groom(library, Grooming(alike=0.95, max_skills=1))] == ["weak"]
+    use = tally(library.events(), SETTINGS)["good", "policy"]
+    assert (use.given, use.trials) == (6, 6)
+    retired = library.events("weak")[-1]
+    untold = [replace(event, data={"why": "of old"}) if event == retired else event for event in library.events()]
+    assert tally(untold, SETTINGS)["good", "policy"].trials == 3, "events of earlier versions do not say why"
 
 
 def test_no_room_is_made_where_retirement_makes_it(library: Library, make: Make) -> None:
