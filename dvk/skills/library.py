@@ -204,6 +204,16 @@ class Library:
             for row in self._connection.execute(sql, values):
                 yield to_skill(row)
 
+    def identity(self) -> str:
+        """What tells this library from all others, wherever it lies; of an old one that cannot be written, its path."""
+        with schema.reported(self.path):
+            found = schema.identity(self._connection)
+            if found is None and not self._connection.execute("PRAGMA query_only").fetchone()[0]:
+                with schema.writing(self._connection):
+                    schema.identify(self._connection)
+                found = schema.identity(self._connection)
+        return found or str(self.path.resolve())
+
     # ------------------------------------------------------------ writing
 
     @contextmanager
@@ -344,5 +354,6 @@ def _prepare(connection: sqlite3.Connection, seeded: bool) -> None:
         schema.use_wal(connection)
     with schema.writing(connection) as db:
         schema.migrate(connection, db)
+        schema.identify(connection)
         if seeded:
             seeds.refresh(connection, db)

@@ -160,6 +160,17 @@ def migrate(connection: sqlite3.Connection, db: Database) -> None:
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
 
+def identify(connection: sqlite3.Connection) -> None:
+    """Give the library its identity, once and for all; the caller holds the write lock."""
+    connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('id', lower(hex(randomblob(16))))")
+
+
+def identity(connection: sqlite3.Connection) -> str | None:
+    """What tells the library from all others, wherever it lies; None for one from before there were identities."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
+    return None if found is None else str(found[0])
+
+
 def use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to write-ahead logging; kept in the file, and left as it was where the file system cannot."""
     deadline = time.monotonic() + BUSY_S

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dvk.config.library import Grooming
     from dvk.records import Skill
 
-USE = "use"
-"""Key of an evidence entry that sums up a skill's use in another library; see `as_evidence`."""
+USE, LIBRARY = "use", "library"
+"""Keys of an evidence entry that sums up a skill's use in another library: what that is called, and its identity; see `as_evidence`."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ def estimate(values: Sequence[float], weights: Sequence[float], level: float) ->
     return mean, mean - half, mean + half
 
 
-def as_evidence(usage: Usage, library: str) -> dict[str, Any]:
-    """One entry of a skill's evidence that sums up its use in the library called `library`."""
+def as_evidence(usage: Usage, label: str, identity: str) -> dict[str, Any]:
+    """One entry of a skill's evidence that sums up its use in the library called `label`, which `identity` tells from others so called."""
     kept = ("role", "given", "won", "trials", "gain", "lo", "hi", "total")
-    return {USE: library, **{key: getattr(usage, key) for key in kept}}
+    return {USE: label, LIBRARY: identity, **{key: getattr(usage, key) for key in kept}}
 
 
 def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], Usage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -275,6 +277,32 @@ def test_bringing_a_runs_library_into_another(library: Library, run: Library, ma
     assert bring(library, run, replace=True).replaced == ["mine"] and "theirs" in library.get("mine").body
     assert replay(library.events()) == {skill.name: skill for skill in library.list()}
     assert diff(library, run) == diff(library, run) and diff(library, run).removed == ["only"]
+
+
+def test_libraries_of_one_name_keep_their_evidence_apart(library: Library, run: Library, make: Make, tmp_path: Path) -> None:
+    library.add(make("same"))
+    bring(library, run)
+    (tmp_path / "elsewhere" / "run").mkdir(parents=True)
+    with Library.open(tmp_path / "elsewhere" / "run" / "skills.db", create=True) as other:
+        other.add(make("same"))
+        other.record_all(play(["same"], -0.1, 1))
+        assert bring(library, other).updated == ["same"] and bring(library, other).updated == []
+        assert [entry["use"] for entry in library.get("same").evidence] == ["run/skills.db"] * 2
+    run.path.parent.rename(tmp_path / "moved")
+    with Library.open(tmp_path / "moved" / "skills.db") as moved:
+        assert moved.identity() == run.identity()
+        moved.record_all(play(["same"], 0.4, 9))
+        assert bring(library, moved).updated == ["same"] and len(library.get("same").evidence) == 2, "the same library elsewhere"
+
+
+def test_a_library_from_before_there_were_identities_gets_one(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("DELETE FROM meta")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with Library.open(library.path) as unwritable:
+            assert unwritable.identity() == str(library.path)
+    assert library.identity() == library.identity() != str(library.path)
 
 
 def test_a_run_begins_with_a_librarys_skills_and_none_of_its_steps(library: Library, run: Library, make: Make) -> None:

@@ -87,7 +87,7 @@ def test_a_merged_skill_counts_for_the_one_it_became() -> None:
 
 def test_use_elsewhere_is_remembered_until_there_is_use_here(make: Make) -> None:
     use = Usage("a", given=30, won=4, trials=20, gain=-0.1, lo=-0.2, hi=-0.05, total=-2.0)
-    skill = make("a", evidence=({"speedup": 2.0}, as_evidence(use, "run/skills.db")))
+    skill = make("a", evidence=({"speedup": 2.0}, as_evidence(use, "run/skills.db", "id")))
     known = remembered(tally(added("a"), EVEN), [skill])
     assert (known["a", "policy"].trials, known["a", "policy"].hi) == (20, -0.05)
     fresh = tally([*added("a"), given("a", 1, 0.3)], EVEN)
