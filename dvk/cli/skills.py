@@ -148,6 +148,8 @@ def add(
         print(f"added {name}")
     for name in done.replaced:
         print(f"replaced {name}")
+    for name in done.kept:
+        print(f"kept {name}, which is the same")
 
 
 @app.command()

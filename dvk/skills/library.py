@@ -62,7 +62,7 @@ class Added(NamedTuple):
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Names that existed already and were left alone."""
+    """Names that existed already and were left alone: because that was asked for, or because nothing would change."""
 
 
 class Library:
@@ -231,29 +231,30 @@ class Library:
 
         Args:
             skills: of equal names among them the first wins.
-            taken: for a name that the library has already: raise, replace its skill, or keep that.
+            taken: for a name that the library has already: raise, replace its skill, or keep that. A skill of the same content and
+                without evidence replaces nothing: what is known about the one that is there would be lost.
 
         Raises:
             LibraryError: a name is taken and `taken` is "refuse"; nothing has been stored then.
         """
-        from dvk.skills.rows import now, to_json, to_row
+        from dvk.skills.rows import now, says_nothing_new, to_json, to_row
 
         rows: dict[str, dict[str, Any]] = {}
         for skill in skills:
             rows.setdefault(skill.name, to_row(skill))
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            sql = "SELECT name FROM skills WHERE name IN (SELECT value FROM json_each(?))"
-            known = [row[0] for row in self._connection.execute(sql, (json.dumps(list(rows)),))]
+            sql = "SELECT * FROM skills WHERE name IN (SELECT value FROM json_each(?))"
+            there = {row["name"]: row for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
+            known = list(there)
             if known and taken == "refuse":
                 names = ", ".join(sorted(known))
                 raise LibraryError(f"already in the library: {names}", "rename them, or use --replace")
             new = [name for name in rows if name not in known]
             db.table("skills").insert_all({**rows[name], "created_at": now()} for name in new)
             journal.write(db, (Event("added", name, data={"skill": to_json(rows[name])}) for name in new))
-            if taken == "replace":
-                journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in known))
-        old = tuple(known)
-        return Added(tuple(new), old if taken == "replace" else (), old if taken == "keep" else ())
+            changed = [name for name in known if taken == "replace" and not says_nothing_new(rows[name], there[name])]
+            journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in changed))
+        return Added(tuple(new), tuple(changed), tuple(name for name in known if name not in set(changed)))
 
     def remove(self, name: str) -> None:
         """Delete the skill called `name`; LibraryError when there is none."""

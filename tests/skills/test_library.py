@@ -16,6 +16,7 @@ import pytest
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
+from dvk.skills.relations import related
 from dvk.skills.soundness import file_damage
 
 Make = Callable[..., Skill]
@@ -145,6 +146,21 @@ def test_add_refuses_a_taken_name_and_replaces_on_request(library: Library, make
     done = library.add_all([make("a", "third"), make("c"), make("c", "again")], taken="keep")
     assert (done.added, done.kept) == (("c",), ("a",))
     assert "newword" in library.get("a").body and "again" not in library.get("c").body
+
+
+def test_what_is_known_about_a_skill_survives_its_own_export(library: Library, make: Make, tmp_path: Path) -> None:
+    from dvk.pipelines.skills import export_to, import_from
+
+    known = {"provenance": {"source": "seed"}, "evidence": ({"speedup": 2.0},)}
+    measured = related(make("a", relations={"combines": ["x"]}, **known), {"conflicts": ["b"]})
+    library.add_all([measured, make("b", "old", **known)])
+    for form, target in (("markdown", tmp_path / "out"), ("jsonl", tmp_path / "out.jsonl")):
+        export_to(library.path, target, form, replace=False)  # type: ignore[arg-type]
+        done = import_from(library.path, target, replace=True)
+        assert (done.replaced, done.kept, library.get("a")) == ([], ["a", "b"], measured)
+    (tmp_path / "out" / "b.md").write_text((tmp_path / "out" / "b.md").read_text().replace("old", "new"))
+    done = import_from(library.path, tmp_path / "out", replace=True)
+    assert (done.replaced, done.kept) == (["b"], ["a"]) and library.get("b").evidence == ()
 
 
 def test_remove_takes_it_out_of_the_index(library: Library, make: Make) -> None:
