@@ -101,7 +101,7 @@ def is_seed(skill: Skill) -> bool:
 def _groomed(library: Library, settings: Grooming, step: int | None) -> tuple[list[Change], int]:
     """What to do until nothing is left, and the step that it is done in."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
-    since = None if step is None else int(step - FORGOTTEN * settings.half_life)
+    since = None if step is None else int(max(0.0, step - FORGOTTEN * settings.half_life))
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
     now = max((event.step for event in events), default=0) if step is None else step
     done: list[Change] = []

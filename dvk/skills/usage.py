@@ -177,7 +177,9 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
 
 def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: Grooming) -> Usage:
     values = [fmean(gains) for gains in count.gains.values()]
-    weights = [2 ** (-max(0, now - step) / settings.half_life) for step, _ in count.gains]
+    ages = [max(0, now - step) for step, _ in count.gains]
+    newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
+    weights = [2 ** (-(age - newest) / settings.half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, settings.level) if values else (None, None, None)
-    total = sum(w * x for w, x in zip(weights, values, strict=True))
+    total = 2 ** (-newest / settings.half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
     return Usage(name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last)
