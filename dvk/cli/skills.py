@@ -62,7 +62,7 @@ def search(
                 "score": hit.score,
                 "description": hit.description,
                 "scope": hit.row["scope"],
-                "tags": json.loads(hit.row["tags"]),
+                "tags": list(hit.tags),
                 "recipe": hit.row["recipe"],
                 "snippet": hit.snippet,
             }

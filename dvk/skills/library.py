@@ -48,6 +48,14 @@ class Hit:
     """The passage of the body with the most hits, each marked «so»; empty when not asked for."""
     row: Mapping[str, Any] = field(repr=False, compare=False)
 
+    @property
+    def tags(self) -> Sequence[str]:
+        """The skill's; LibraryError where another tool has spoilt them."""
+        try:
+            return list(json.loads(self.row["tags"]))
+        except (TypeError, ValueError):
+            return self.skill.tags  # raises the error that names the skill
+
     @cached_property
     def skill(self) -> Skill:
         """The whole record."""
@@ -168,7 +176,7 @@ class Library:
         with schema.reported(self.path):
             ask = self._connection.execute
             scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
-            sql = "SELECT value, count(*) FROM skills, json_each(skills.tags) GROUP BY value ORDER BY 2 DESC, 1"
+            sql = "SELECT value, count(*) FROM skills, json_each(iif(json_valid(tags), tags, '[]')) GROUP BY value ORDER BY 2 DESC, 1"
             tags = dict(ask(sql).fetchall())
             recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
             measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from dvk.config import Grooming
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
+from dvk.skills.grooming import groom
 from dvk.skills.relations import related
-from dvk.skills.soundness import file_damage
+from dvk.skills.soundness import faults, file_damage
 
 Make = Callable[..., Skill]
 
@@ -251,6 +253,23 @@ def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(library: Libr
     with pytest.raises(LibraryError) as caught, Library.open(library.path) as damaged:
         damaged.list()
     assert "\n" not in caught.value.message and "'body'" in caught.value.message and caught.value.hint == schema.RESTORE
+
+
+def test_one_value_that_is_no_json_is_named(library: Library, make: Make) -> None:
+    library.add_all([make("a"), make("b", "float4")])
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("INSERT INTO events (kind, skill, step, time, data) VALUES ('given', 'a', 1, '', 'oops')")
+    assert faults(library, ()) == ["event 3 (given a) is damaged: its data is no JSON object"]
+    assert len(library.events("b")) == 1
+    for read in (library.events, lambda: library.events("a"), lambda: groom(library, Grooming())):
+        with pytest.raises(LibraryError, match="event 3"):
+            read()
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("UPDATE skills SET tags = 'oops' WHERE name = 'b'")
+    (hit,) = library.search("float4")
+    with pytest.raises(LibraryError, match="skill `b` is damaged"):
+        _ = hit.tags
+    assert library.stats()["num_skills"] == 2 and "skill `b` is damaged" in faults(library, ())[0]
 
 
 def test_a_file_that_is_damaged_in_many_places_is_one_fault_with_one_way_out() -> None:
