@@ -127,7 +127,7 @@ def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
 def _merges(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming) -> list[Change]:
     changes = []
     for share, one, other in near_duplicates(state, settings.alike):
-        if one not in state or other not in state:
+        if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # somebody wants both
             continue
         stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
         if _kept(state[goes], settings):

@@ -131,6 +131,13 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(library: L
     assert groom(library, Grooming(alike=0.85)) == [], "what somebody brought back is judged anew"
 
 
+def test_a_merged_skill_that_was_restored_stays(library: Library, make: Make) -> None:
+    library.add_all([make("twin", "alike"), make("twin_2", "alike")])
+    (change,) = groom(library, SETTINGS)
+    library.restore(change.skill)
+    assert groom(library, SETTINGS) == [] and library.names() == ["twin", "twin_2"]
+
+
 def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, make: Make) -> None:
     library.add_all([make("harmful", "one thing"), make("company", "another matter"), make("second", "a third one")])
     for step in range(20):
