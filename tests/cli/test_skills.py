@@ -92,7 +92,8 @@ def test_a_search_without_hits_is_no_error(dvk: Dvk, mine: Path, text: str) -> N
 
 def test_a_misspelt_option_is_not_searched_for(dvk: Dvk, mine: Path) -> None:
     assert "--limit" in dvk.fails("search", "softmax", "--limt", "3", "--library", mine)
-    dvk.fails("search", "softmax", "--limit", "0", "--library", mine)
+    for limit in ("0", "99999999999999999999"):
+        assert "--limit" in dvk.fails("search", "softmax", "--limit", limit, "--library", mine)
     dvk.fails("search")
 
 
