@@ -41,7 +41,7 @@ class Format(str, Enum):
 @app.command(context_settings={"ignore_unknown_options": True})
 def search(
     text: Annotated[list[str], typer.Argument(help="What to look for: any words, identifiers or code.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Skills to show at most.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Skills to show at most.")] = 10,
     as_json: Json = False,
     library: Library = None,
 ) -> None:
@@ -62,7 +62,7 @@ def search(
                 "score": hit.score,
                 "description": hit.description,
                 "scope": hit.row["scope"],
-                "tags": json.loads(hit.row["tags"]),
+                "tags": list(hit.tags),
                 "recipe": hit.row["recipe"],
                 "snippet": hit.snippet,
             }
@@ -148,6 +148,8 @@ def add(
         print(f"added {name}")
     for name in done.replaced:
         print(f"replaced {name}")
+    for name in done.kept:
+        print(f"kept {name}, which is the same")
 
 
 @app.command()

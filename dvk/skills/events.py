@@ -7,7 +7,7 @@ Events are facts, only ever appended. One that changes the set carries the whole
     admitted  skill                     by training, after a trial; gain, lo, …
     changed   skill, was                replaced, related or measured; why
     removed   was                       by a person, or the seeds; why
-    retired   was                       by grooming; why
+    retired   was, cause                by grooming; why
     merged    was, into, kept, kept_was by grooming; why
     restored  skill                     after being taken away
     refused                             was proposed and not admitted; why, and the proposal
@@ -33,6 +33,8 @@ NOTES = ("refused", "given")
 """Kinds that change nothing."""
 CHANGES = (*PUTS, *TAKES)
 KINDS = (*CHANGES, *NOTES)
+CAUSES = HARM, ROOM = ("harm", "room")
+"""Why a skill was retired: for what it did, or to make room; events of earlier versions do not say."""
 
 
 @dataclass(frozen=True)

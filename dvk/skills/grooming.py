@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dvk.skills.events import CHANGES, Event
+from dvk.skills.events import CHANGES, HARM, ROOM, Event
 from dvk.skills.likeness import near_duplicates
 from dvk.skills.relations import Relations, learned, related
 from dvk.skills.usage import Known, Usage, remembered, tally
@@ -37,6 +37,7 @@ class Change:
         why: the reason, in words.
         into: what a merged skill becomes part of.
         after: that one afterwards, or the changed skill.
+        cause: of a retirement, one of `events.CAUSES`.
     """
 
     kind: str
@@ -44,10 +45,13 @@ class Change:
     why: str
     into: str | None = None
     after: Skill | None = None
+    cause: str | None = None
 
     def event(self, step: int) -> Event:
         """What the library writes down."""
         data: dict[str, Any] = {"why": self.why}
+        if self.cause is not None:
+            data["cause"] = self.cause
         if self.after is not None:
             data["skill" if self.into is None else "kept"] = self.after.model_dump(mode="json")
         if self.into is not None:
@@ -81,8 +85,23 @@ def apply(library: Library, changes: Sequence[Change], step: int) -> None:
 
 def groom(library: Library, settings: Grooming, step: int | None = None, *, dry: bool = False) -> list[Change]:
     """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
+    if dry:
+        return _groomed(library, settings, step)[0]
+    with library.writing():  # what another process writes meanwhile must not be overwritten by a plan that knows nothing of it
+        done, now = _groomed(library, settings, step)
+        apply(library, done, now)
+    return done
+
+
+def is_seed(skill: Skill) -> bool:
+    """Came with dvk."""
+    return bool(skill.provenance.get("source") == "seed")
+
+
+def _groomed(library: Library, settings: Grooming, step: int | None) -> tuple[list[Change], int]:
+    """What to do until nothing is left, and the step that it is done in."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
-    since = None if step is None else int(step - FORGOTTEN * settings.half_life)
+    since = None if step is None else int(max(0.0, step - FORGOTTEN * settings.half_life))
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
     now = max((event.step for event in events), default=0) if step is None else step
     done: list[Change] = []
@@ -91,14 +110,7 @@ def groom(library: Library, settings: Grooming, step: int | None = None, *, dry:
         events += [change.event(now) for change in changes]
         skills = _after(skills, changes)
     done += _relations({skill.name: skill for skill in skills}, learned(skills, events, settings))
-    if done and not dry:
-        apply(library, done, now)
-    return done
-
-
-def is_seed(skill: Skill) -> bool:
-    """Came with dvk."""
-    return bool(skill.provenance.get("source") == "seed")
+    return done, now
 
 
 def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
@@ -115,7 +127,7 @@ def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
 def _merges(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming) -> list[Change]:
     changes = []
     for share, one, other in near_duplicates(state, settings.alike):
-        if one not in state or other not in state:
+        if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # somebody wants both
             continue
         stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
         if _kept(state[goes], settings):
@@ -140,7 +152,7 @@ def _retirement(state: dict[str, Skill], known: Mapping[str, Usage], settings: G
     use = min(harmful, key=lambda use: use.hi or 0.0)
     del state[use.skill]
     ends = f"{settings.level:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
-    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials")]
+    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
 
 
 def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, step: int) -> list[Change]:
@@ -156,7 +168,7 @@ def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Groomin
         use = known[name]
         used = "never used" if use.last_used is None else f"last used in step {use.last_used}"
         brought = f"{use.total:+.3f} over {use.trials} trials, {used}"
-        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})"))
+        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})", cause=ROOM))
         del state[name]
     return changes
 

@@ -62,7 +62,8 @@ def read(
 ) -> Iterator[Event]:
     """Events in their order: of one skill (those that merged another into it, too), of some kinds, from a step on."""
     sql = """SELECT * FROM events
-             WHERE (:name IS NULL OR skill = :name OR (kind = 'merged' AND json_extract(data, '$.into') = :name))
+             WHERE (:name IS NULL OR skill = :name
+                    OR (kind = 'merged' AND json_extract(iif(json_valid(data), data, '{}'), '$.into') = :name))
                AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
                AND (:step IS NULL OR step >= :step)
              ORDER BY id"""
@@ -72,7 +73,18 @@ def read(
         "step": since_step,
     }
     for row in connection.execute(sql, values):
-        yield Event(row["kind"], row["skill"], row["step"], json.loads(row["data"]), row["time"], row["id"])
+        yield Event(row["kind"], row["skill"], row["step"], _data(row), row["time"], row["id"])
+
+
+def _data(row: sqlite3.Row) -> dict[str, Any]:
+    try:
+        data = json.loads(row["data"])
+    except (TypeError, ValueError):
+        data = None
+    if not isinstance(data, dict):
+        hint = "export the skills and import them into a new library"
+        raise LibraryError(f"event {row['id']} ({row['kind']} {row['skill']}) is damaged: its data is no JSON object", hint)
+    return data
 
 
 def _complete(connection: sqlite3.Connection, event: Event) -> Event:

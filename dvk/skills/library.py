@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,14 @@ class Hit:
     """The passage of the body with the most hits, each marked «so»; empty when not asked for."""
     row: Mapping[str, Any] = field(repr=False, compare=False)
 
+    @property
+    def tags(self) -> Sequence[str]:
+        """The skill's; LibraryError where another tool has spoilt them."""
+        try:
+            return list(json.loads(self.row["tags"]))
+        except (TypeError, ValueError):
+            return self.skill.tags  # raises the error that names the skill
+
     @cached_property
     def skill(self) -> Skill:
         """The whole record."""
@@ -61,7 +70,7 @@ class Added(NamedTuple):
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Names that existed already and were left alone."""
+    """Names that existed already and were left alone: because that was asked for, or because nothing would change."""
 
 
 class Library:
@@ -167,7 +176,7 @@ class Library:
         with schema.reported(self.path):
             ask = self._connection.execute
             scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
-            sql = "SELECT value, count(*) FROM skills, json_each(skills.tags) GROUP BY value ORDER BY 2 DESC, 1"
+            sql = "SELECT value, count(*) FROM skills, json_each(iif(json_valid(tags), tags, '[]')) GROUP BY value ORDER BY 2 DESC, 1"
             tags = dict(ask(sql).fetchall())
             recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
             measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]
@@ -203,7 +212,23 @@ class Library:
             for row in self._connection.execute(sql, values):
                 yield to_skill(row)
 
+    def identity(self) -> str:
+        """What tells this library from all others, wherever it lies; of an old one that cannot be written, its path."""
+        with schema.reported(self.path):
+            found = schema.identity(self._connection)
+            if found is None and not self._connection.execute("PRAGMA query_only").fetchone()[0]:
+                with schema.writing(self._connection):
+                    schema.identify(self._connection)
+                found = schema.identity(self._connection)
+        return found or str(self.path.resolve())
+
     # ------------------------------------------------------------ writing
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction around all that is read and written in it: what was read still holds when it is written; others wait."""
+        with schema.reported(self.path), schema.writing(self._connection):
+            yield
 
     def add(self, skill: Skill, *, replace: bool = False) -> None:
         """Store `skill`; LibraryError when its name is taken and not `replace`."""
@@ -214,29 +239,30 @@ class Library:
 
         Args:
             skills: of equal names among them the first wins.
-            taken: for a name that the library has already: raise, replace its skill, or keep that.
+            taken: for a name that the library has already: raise, replace its skill, or keep that. A skill of the same content and
+                without evidence replaces nothing: what is known about the one that is there would be lost.
 
         Raises:
             LibraryError: a name is taken and `taken` is "refuse"; nothing has been stored then.
         """
-        from dvk.skills.rows import now, to_json, to_row
+        from dvk.skills.rows import now, says_nothing_new, to_json, to_row
 
         rows: dict[str, dict[str, Any]] = {}
         for skill in skills:
             rows.setdefault(skill.name, to_row(skill))
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            sql = "SELECT name FROM skills WHERE name IN (SELECT value FROM json_each(?))"
-            known = [row[0] for row in self._connection.execute(sql, (json.dumps(list(rows)),))]
+            sql = "SELECT * FROM skills WHERE name IN (SELECT value FROM json_each(?))"
+            there = {row["name"]: row for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
+            known = list(there)
             if known and taken == "refuse":
                 names = ", ".join(sorted(known))
                 raise LibraryError(f"already in the library: {names}", "rename them, or use --replace")
             new = [name for name in rows if name not in known]
             db.table("skills").insert_all({**rows[name], "created_at": now()} for name in new)
             journal.write(db, (Event("added", name, data={"skill": to_json(rows[name])}) for name in new))
-            if taken == "replace":
-                journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in known))
-        old = tuple(known)
-        return Added(tuple(new), old if taken == "replace" else (), old if taken == "keep" else ())
+            changed = [name for name in known if taken == "replace" and not says_nothing_new(rows[name], there[name])]
+            journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in changed))
+        return Added(tuple(new), tuple(changed), tuple(name for name in known if name not in set(changed)))
 
     def remove(self, name: str) -> None:
         """Delete the skill called `name`; LibraryError when there is none."""
@@ -337,5 +363,6 @@ def _prepare(connection: sqlite3.Connection, seeded: bool) -> None:
         schema.use_wal(connection)
     with schema.writing(connection) as db:
         schema.migrate(connection, db)
+        schema.identify(connection)
         if seeded:
             seeds.refresh(connection, db)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dvk.config.library import Grooming
 from dvk.skills.events import Event
 from dvk.skills.relations import related
-from dvk.skills.usage import USE, Usage, as_evidence, tally
+from dvk.skills.usage import LIBRARY, USE, Usage, as_evidence, tally
 
 if TYPE_CHECKING:
     from dvk.records import Skill
@@ -63,14 +63,21 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
         step: for the events.
         settings: of the statistics that go along.
     """
+    label = f"{source.path.resolve().parent.name}/{source.path.name}"
+    known = tally(source.events(), settings or Grooming())
+    identity = source.identity()
+    theirs = [_told(skill, known.get((skill.name, "policy")), label, identity) for skill in source.skills()]
+    with into.writing():  # what another process brings meanwhile must not be lost
+        return _bring(into, theirs, label, replace, step)
+
+
+def _bring(into: Library, theirs: list[Skill], label: str, replace: bool, step: int) -> Brought:
     from dvk.skills.rows import digest
 
     done, news = Brought(), []
-    label = f"{source.path.resolve().parent.name}/{source.path.name}"
-    known = tally(source.events(), settings or Grooming())
     there = {skill.name: skill for skill in into.skills()}
-    for skill in source.skills():
-        skill, mine = _told(skill, known.get((skill.name, "policy")), label), there.get(skill.name)
+    for skill in theirs:
+        mine = there.get(skill.name)
         if mine is None:
             news.append(_event("added", skill, label, step))
             done.added.append(skill.name)
@@ -92,20 +99,25 @@ def _event(kind: str, skill: Skill, origin: str, step: int) -> Event:
     return Event(kind, skill.name, step, {"skill": skill.model_dump(mode="json"), "why": f"from {origin}"})
 
 
-def _told(skill: Skill, use: Usage | None, label: str) -> Skill:
+def _told(skill: Skill, use: Usage | None, label: str, identity: str) -> Skill:
     """With its use in the source among its evidence, in place of what was said of that before."""
     if use is None or not use.given:
         return skill
-    rest = [entry for entry in skill.evidence if entry.get(USE) != label]
-    return skill.model_copy(update={"evidence": (*rest, as_evidence(use, label))})
+    rest = [entry for entry in skill.evidence if _reporter(entry) != identity]
+    return skill.model_copy(update={"evidence": (*rest, as_evidence(use, label, identity))})
+
+
+def _reporter(entry: dict[str, Any]) -> str | None:
+    """The library whose use it sums up: its identity, in entries of earlier versions its label; None where it is something else."""
+    return entry.get(LIBRARY, entry[USE]) if USE in entry else None
 
 
 def _joined(mine: Skill, theirs: Skill) -> Skill:
     """Mine with their evidence and what was learned about it; of a library's reports the newer one."""
     from dvk.skills.rows import LEARNED
 
-    newer = {entry[USE] for entry in theirs.evidence if USE in entry}
-    rest = [entry for entry in mine.evidence if entry.get(USE) not in newer]
+    newer = {_reporter(entry) for entry in theirs.evidence} - {None}
+    rest = [entry for entry in mine.evidence if _reporter(entry) not in newer]
     new = [entry for entry in theirs.evidence if entry not in rest]
     joined = mine if _same(mine.evidence, (*rest, *new)) else mine.model_copy(update={"evidence": (*rest, *new)})
     return related(joined, theirs.provenance.get(LEARNED, {}))

@@ -53,6 +53,17 @@ def digest(skill: Skill) -> str:
     return content_hash(json.dumps(content, sort_keys=True))
 
 
+def says_nothing_new(row: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """The content of both rows is the same, what `there` has learned included (an export writes that, too), and `row` has no evidence."""
+    if json.loads(row["evidence"]):
+        return False
+    try:
+        new, old = to_json(row), to_json(there)
+    except (TypeError, ValueError):  # another tool has spoilt it
+        return False
+    return row["digest"] == there["digest"] or all(new[field] == old[field] for field in _CONTENT)
+
+
 def authored(skill: Skill) -> dict[str, tuple[str, ...]]:
     """The skill's relations without those that were learned from its use (`relations.related` notes them)."""
     learned = skill.provenance.get(LEARNED, {})

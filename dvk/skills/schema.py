@@ -111,10 +111,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             raise LibraryError(f"cannot make `{path.parent}`: {error.strerror}", hint) from None
     with reported(path):
         if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            # Without write access WAL's side files cannot be made; what nobody here can change is safe to read as is.
-            address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-            connection = sqlite3.connect(address, uri=True, isolation_level=None)
-            connection.execute("PRAGMA query_only=1")
+            connection = _connect_readonly(path)
         else:
             connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         connection.row_factory = sqlite3.Row
@@ -130,6 +127,26 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     return connection
 
 
+def _connect_readonly(path: Path) -> sqlite3.Connection:
+    """What others have committed so far may lie in the write-ahead log, and they may be writing."""
+    address = f"{path.resolve().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only=1")
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if "locked" in str(error) or any(Path(f"{path.resolve()}{rest}").exists() for rest in ("-wal", "-journal")):
+            raise
+        # SQLite reads a file in WAL mode only beside a log, which cannot be made here; without one nobody is writing.
+        connection = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+        connection.execute("PRAGMA query_only=1")
+    except BaseException:  # an interrupt, too, must not leave it open
+        connection.close()
+        raise
+    return connection
+
+
 def is_current(connection: sqlite3.Connection) -> bool:
     """Every migration has been applied."""
     return bool(_pragma(connection, "user_version") == len(MIGRATIONS))
@@ -141,6 +158,17 @@ def migrate(connection: sqlite3.Connection, db: Database) -> None:
         MIGRATIONS[number](db)
         connection.execute(f"PRAGMA user_version={number + 1}")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+
+
+def identify(connection: sqlite3.Connection) -> None:
+    """Give the library its identity, once and for all; the caller holds the write lock."""
+    connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('id', lower(hex(randomblob(16))))")
+
+
+def identity(connection: sqlite3.Connection) -> str | None:
+    """What tells the library from all others, wherever it lies; None for one from before there were identities."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
+    return None if found is None else str(found[0])
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
@@ -158,9 +186,12 @@ def use_wal(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[Database]:
-    """One transaction under the write lock: all of it or nothing."""
+    """One transaction under the write lock: all of it or nothing; within another it is part of that."""
     from sqlite_utils import Database
 
+    if connection.in_transaction:
+        yield Database(connection, execute_plugins=False)
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield Database(connection, execute_plugins=False)
@@ -194,8 +225,9 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # before the mark: another process may just be making it
     mark = _pragma(connection, "application_id")
-    if mark != APPLICATION_ID and (mark or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()):
+    if mark != APPLICATION_ID and (mark or filled):
         hint = "give the path of a library made by `dvk skills`"
         raise LibraryError(f"`{path}` is a database, but not a skill library", hint)
     version = _pragma(connection, "user_version")

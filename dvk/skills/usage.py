@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from dvk.skills.events import PUTS, Event
+from dvk.skills.events import HARM, PUTS, Event
 from dvk.student import student_quantile
 
 if TYPE_CHECKING:
     from dvk.config.library import Grooming
     from dvk.records import Skill
 
-USE = "use"
-"""Key of an evidence entry that sums up a skill's use in another library; see `as_evidence`."""
+USE, LIBRARY = "use", "library"
+"""Keys of an evidence entry that sums up a skill's use in another library: what that is called, and its identity; see `as_evidence`."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,20 @@ def tally(events: Sequence[Event], settings: Grooming, step: int | None = None) 
     """The statistics of every skill that is there after `events`, as of `step`, by default that of the last event.
 
     What was merged into a skill counts for it. What was played before a skill was restored, or added again, does not:
-    it came back because somebody knew better. Nor does what was played in the company of one that has been retired since:
+    it came back because somebody knew better. Nor does what was played in the company of one that has been retired for harm since:
     a harmful skill must not take with it those that it happened to be chosen with.
     """
     now = max((event.step for event in events), default=0) if step is None else step
     becomes, births = aliases(events), _births(events)
-    retired = {event.skill for event in events if event.kind == "retired" and becomes[event.skill] is None}
+    blamed = (event for event in events if event.kind == "retired" and event.data.get("cause", HARM) == HARM)
+    harmful = {event.skill for event in blamed if becomes[event.skill] is None}
     counts: dict[str, dict[str, _Count]] = {name: {"policy": _Count()} for name in births if becomes[name] == name}
     for place, event in enumerate(events):
         name = becomes.get(event.skill) if event.kind == "given" else None
         if name is None or name not in counts or place < births[event.skill][0]:
             continue
         if place > births[name][0] or births[name][1].kind != "restored":
-            spoilt = not retired.isdisjoint(event.data.get("together", ()))
+            spoilt = not harmful.isdisjoint(event.data.get("together", ()))
             _count(counts[name].setdefault(event.data.get("role", "policy"), _Count()), event, spoilt)
     return {
         (name, role): _usage(name, role, count, births[name][1], now, settings)
@@ -137,10 +138,10 @@ def estimate(values: Sequence[float], weights: Sequence[float], level: float) ->
     return mean, mean - half, mean + half
 
 
-def as_evidence(usage: Usage, library: str) -> dict[str, Any]:
-    """One entry of a skill's evidence that sums up its use in the library called `library`."""
+def as_evidence(usage: Usage, label: str, identity: str) -> dict[str, Any]:
+    """One entry of a skill's evidence that sums up its use in the library called `label`, which `identity` tells from others so called."""
     kept = ("role", "given", "won", "trials", "gain", "lo", "hi", "total")
-    return {USE: library, **{key: getattr(usage, key) for key in kept}}
+    return {USE: label, LIBRARY: identity, **{key: getattr(usage, key) for key in kept}}
 
 
 def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], Usage]:
@@ -176,7 +177,9 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
 
 def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: Grooming) -> Usage:
     values = [fmean(gains) for gains in count.gains.values()]
-    weights = [2 ** (-max(0, now - step) / settings.half_life) for step, _ in count.gains]
+    ages = [max(0, now - step) for step, _ in count.gains]
+    newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
+    weights = [2 ** (-(age - newest) / settings.half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, settings.level) if values else (None, None, None)
-    total = sum(w * x for w, x in zip(weights, values, strict=True))
+    total = 2 ** (-newest / settings.half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
     return Usage(name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last)

@@ -92,7 +92,8 @@ def test_a_search_without_hits_is_no_error(dvk: Dvk, mine: Path, text: str) -> N
 
 def test_a_misspelt_option_is_not_searched_for(dvk: Dvk, mine: Path) -> None:
     assert "--limit" in dvk.fails("search", "softmax", "--limt", "3", "--library", mine)
-    dvk.fails("search", "softmax", "--limit", "0", "--library", mine)
+    for limit in ("0", "99999999999999999999"):
+        assert "--limit" in dvk.fails("search", "softmax", "--limit", limit, "--library", mine)
     dvk.fails("search")
 
 
@@ -130,7 +131,9 @@ def test_add_is_all_or_nothing_and_refuses_taken_names(dvk: Dvk, mine: Path, tmp
     assert "--replace" in dvk.fails("add", new, tmp_path / "mine.md", "--library", mine)
     assert "twice" in dvk.fails("add", new, new, "--library", mine)
     assert [row["name"] for row in json.loads(dvk.ok("list", "--json", "--library", mine))] == ["mine"]
-    assert dvk.ok("add", new, tmp_path / "mine.md", "--replace", "--library", mine) == "added new\nreplaced mine\n"
+    assert dvk.ok("add", new, tmp_path / "mine.md", "--replace", "--library", mine) == "added new\nkept mine, which is the same\n"
+    new.write_text(SKILL.format(name="new").replace("Rescale.", "Another text."))
+    assert dvk.ok("add", new, "--replace", "--library", mine) == "replaced new\n"
     dvk.fails("add", tmp_path / "missing.md", "--library", mine)
 
 
@@ -151,7 +154,7 @@ def test_export_and_import_give_the_same_library(dvk: Dvk, tmp_path: Path, targe
     before, after = (json.loads(dvk.ok("list", "--json", *more)) for more in ((), ("--library", copy)))
     assert [[row[f] for f in fields] for row in before] == [[row[f] for f in fields] for row in after]
     assert "0 added" in dvk.ok("import", out, "--library", copy), "what exists is kept"
-    assert "replaced" in dvk.ok("import", out, "--library", copy, "--replace")
+    assert dvk.ok("import", out, "--library", copy, "--replace") == f"0 added, {len(before)} kept\n", "nothing was edited"
 
 
 def test_import_reports_what_it_leaves_out(dvk: Dvk, tmp_path: Path) -> None:

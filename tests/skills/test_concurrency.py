@@ -8,14 +8,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dvk.skills import Library, seed_dir
+from dvk.config import Grooming
+from dvk.records import Skill
+from dvk.skills import Library, schema, seed_dir
+from dvk.skills.grooming import groom
+from dvk.skills.merging import bring
 from tests.skills.test_library import index_is_whole
 
+Make = Callable[..., Skill]
 WRITER = """
 import sys
 from pathlib import Path
@@ -144,3 +152,69 @@ def test_a_writer_waits_for_another(tmp_path: Path) -> None:
     holder.execute("COMMIT")
     holder.close()
     assert writer.communicate()[0] == "late_0\n" and writer.returncode == 0
+
+
+@contextmanager
+def just_before_its_changes(library: Library, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Library], object]) -> Iterator[None]:
+    """`deed`, by another connection, begins when `library` has decided what to write; it ends before that or waits."""
+
+    def work() -> None:
+        with Library.open(library.path) as other:
+            deed(other)
+
+    thread, record_all = threading.Thread(target=work), library.record_all
+
+    def late(events: object) -> object:
+        thread.start()
+        thread.join(0.5)
+        return record_all(events)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "record_all", late)
+        yield
+    thread.join()
+
+
+def test_two_merges_at_once_lose_nothing(library: Library, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library.add(make("shared"))
+    runs = []
+    for label in ("one", "two"):
+        run = tmp_path / label / "skills.db"
+        with Library.open(run, create=True) as opened:
+            opened.add_all([make("shared"), make("new", label)])
+            opened.record("given", "shared", {"role": "policy", "task": "t", "gain": 0.1})
+        runs.append(run)
+
+    def bring_two(other: Library) -> None:
+        with Library.open(runs[1]) as source:
+            bring(other, source)
+
+    with Library.open(runs[0]) as source, just_before_its_changes(library, monkeypatch, bring_two):
+        bring(library, source)
+    assert [entry["use"] for entry in library.get("shared").evidence] == ["one/skills.db", "two/skills.db"]
+    assert library.get("new") == make("new", "one"), "the second finds it there"
+
+
+def test_what_a_user_writes_while_grooming_plans_stays(library: Library, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    library.add_all([make("a", "the same words"), make("b", "the same words")])
+    edited = make("b", "mine")
+    with just_before_its_changes(library, monkeypatch, lambda other: other.add(edited, replace=True)):
+        groom(library, Grooming())
+    assert library.get("b") == edited
+
+
+def test_a_library_that_another_process_has_just_made_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, pragma = tmp_path / "skills.db", schema._pragma
+
+    def late(connection: sqlite3.Connection, name: str) -> int:
+        found = pragma(connection, name)
+        if not made:
+            made.append(name)
+            with Library.open(path, create=True):
+                pass
+        return found
+
+    made: list[str] = []
+    monkeypatch.setattr(schema, "_pragma", late)
+    with Library.open(path, create=True) as library:
+        assert made and library.names() == []

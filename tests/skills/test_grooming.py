@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -128,6 +131,13 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(library: L
     assert groom(library, Grooming(alike=0.85)) == [], "what somebody brought back is judged anew"
 
 
+def test_a_merged_skill_that_was_restored_stays(library: Library, make: Make) -> None:
+    library.add_all([make("twin", "alike"), make("twin_2", "alike")])
+    (change,) = groom(library, SETTINGS)
+    library.restore(change.skill)
+    assert groom(library, SETTINGS) == [] and library.names() == ["twin", "twin_2"]
+
+
 def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, make: Make) -> None:
     library.add_all([make("harmful", "one thing"), make("company", "another matter"), make("second", "a third one")])
     for step in range(20):
@@ -138,6 +148,18 @@ def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, mak
     assert [change.skill for change in groom(library, Grooming(alike=0.95))] == ["harmful", "second"]
     use = tally(library.events(), SETTINGS)["company", "policy"]
     assert (use.given, use.trials) == (20, 0)
+
+
+def test_a_skill_that_made_room_leaves_its_company_what_they_brought(library: Library, make: Make) -> None:
+    library.add_all([make("good", "one thing"), make("weak", "another matter")])
+    for step in range(3):
+        library.record_all([*play(["good", "weak"], 0.2, step), *play(["good"], 0.3, step + 10)])
+    assert [change.skill for change in groom(library, Grooming(alike=0.95, max_skills=1))] == ["weak"]
+    use = tally(library.events(), SETTINGS)["good", "policy"]
+    assert (use.given, use.trials) == (6, 6)
+    retired = library.events("weak")[-1]
+    untold = [replace(event, data={"why": "of old"}) if event == retired else event for event in library.events()]
+    assert tally(untold, SETTINGS)["good", "policy"].trials == 3, "events of earlier versions do not say why"
 
 
 def test_no_room_is_made_where_retirement_makes_it(library: Library, make: Make) -> None:
@@ -262,6 +284,32 @@ def test_bringing_a_runs_library_into_another(library: Library, run: Library, ma
     assert bring(library, run, replace=True).replaced == ["mine"] and "theirs" in library.get("mine").body
     assert replay(library.events()) == {skill.name: skill for skill in library.list()}
     assert diff(library, run) == diff(library, run) and diff(library, run).removed == ["only"]
+
+
+def test_libraries_of_one_name_keep_their_evidence_apart(library: Library, run: Library, make: Make, tmp_path: Path) -> None:
+    library.add(make("same"))
+    bring(library, run)
+    (tmp_path / "elsewhere" / "run").mkdir(parents=True)
+    with Library.open(tmp_path / "elsewhere" / "run" / "skills.db", create=True) as other:
+        other.add(make("same"))
+        other.record_all(play(["same"], -0.1, 1))
+        assert bring(library, other).updated == ["same"] and bring(library, other).updated == []
+        assert [entry["use"] for entry in library.get("same").evidence] == ["run/skills.db"] * 2
+    run.path.parent.rename(tmp_path / "moved")
+    with Library.open(tmp_path / "moved" / "skills.db") as moved:
+        assert moved.identity() == run.identity()
+        moved.record_all(play(["same"], 0.4, 9))
+        assert bring(library, moved).updated == ["same"] and len(library.get("same").evidence) == 2, "the same library elsewhere"
+
+
+def test_a_library_from_before_there_were_identities_gets_one(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("DELETE FROM meta")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with Library.open(library.path) as unwritable:
+            assert unwritable.identity() == str(library.path)
+    assert library.identity() == library.identity() != str(library.path)
 
 
 def test_a_run_begins_with_a_librarys_skills_and_none_of_its_steps(library: Library, run: Library, make: Make) -> None:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from dvk.config import Grooming
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
-from dvk.skills.soundness import file_damage
+from dvk.skills.grooming import groom
+from dvk.skills.relations import related
+from dvk.skills.soundness import faults, file_damage
 
 Make = Callable[..., Skill]
 
@@ -147,6 +150,21 @@ def test_add_refuses_a_taken_name_and_replaces_on_request(library: Library, make
     assert "newword" in library.get("a").body and "again" not in library.get("c").body
 
 
+def test_what_is_known_about_a_skill_survives_its_own_export(library: Library, make: Make, tmp_path: Path) -> None:
+    from dvk.pipelines.skills import export_to, import_from
+
+    known = {"provenance": {"source": "seed"}, "evidence": ({"speedup": 2.0},)}
+    measured = related(make("a", relations={"combines": ["x"]}, **known), {"conflicts": ["b"]})
+    library.add_all([measured, make("b", "old", **known)])
+    for form, target in (("markdown", tmp_path / "out"), ("jsonl", tmp_path / "out.jsonl")):
+        export_to(library.path, target, form, replace=False)  # type: ignore[arg-type]
+        done = import_from(library.path, target, replace=True)
+        assert (done.replaced, done.kept, library.get("a")) == ([], ["a", "b"], measured)
+    (tmp_path / "out" / "b.md").write_text((tmp_path / "out" / "b.md").read_text().replace("old", "new"))
+    done = import_from(library.path, tmp_path / "out", replace=True)
+    assert (done.replaced, done.kept) == (["b"], ["a"]) and library.get("b").evidence == ()
+
+
 def test_remove_takes_it_out_of_the_index(library: Library, make: Make) -> None:
     library.add(make("a", "float4"))
     library.remove("a")
@@ -237,6 +255,23 @@ def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(library: Libr
     assert "\n" not in caught.value.message and "'body'" in caught.value.message and caught.value.hint == schema.RESTORE
 
 
+def test_one_value_that_is_no_json_is_named(library: Library, make: Make) -> None:
+    library.add_all([make("a"), make("b", "float4")])
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("INSERT INTO events (kind, skill, step, time, data) VALUES ('given', 'a', 1, '', 'oops')")
+    assert faults(library, ()) == ["event 3 (given a) is damaged: its data is no JSON object"]
+    assert len(library.events("b")) == 1
+    for read in (library.events, lambda: library.events("a"), lambda: groom(library, Grooming())):
+        with pytest.raises(LibraryError, match="event 3"):
+            read()
+    with sqlite3.connect(library.path) as connection:
+        connection.execute("UPDATE skills SET tags = 'oops' WHERE name = 'b'")
+    (hit,) = library.search("float4")
+    with pytest.raises(LibraryError, match="skill `b` is damaged"):
+        _ = hit.tags
+    assert library.stats()["num_skills"] == 2 and "skill `b` is damaged" in faults(library, ())[0]
+
+
 def test_a_file_that_is_damaged_in_many_places_is_one_fault_with_one_way_out() -> None:
     said = "*** in database main ***\nPage 68: btreeInitPage() returns error code 11\nPage 71: btreeInitPage() returns error code 11"
     damaged: Any = SimpleNamespace(execute=lambda sql: [(said,), ("Page 72: never used",)])
@@ -256,6 +291,17 @@ def test_a_read_only_library_is_readable(library: Library, make: Make) -> None:
                 again.remove("a")
     finally:
         library.path.parent.chmod(stat.S_IRWXU)
+
+
+def test_without_write_access_what_is_still_in_the_log_is_seen(library: Library, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    library.add(make("a"))
+    with Library.open(library.path) as again:
+        assert again.names() == ["a"]
+        library.add(make("b"))
+        assert again.names() == ["a", "b"]
+        with pytest.raises(LibraryError, match="readonly"):
+            again.remove("a")
 
 
 def test_default_path_follows_dvk_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

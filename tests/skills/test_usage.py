@@ -47,6 +47,15 @@ def test_old_trials_count_less() -> None:
     assert tally(events, Grooming(half_life=10), step=0)["a", "policy"].total == pytest.approx(0.4), "nothing is worth more than now"
 
 
+@pytest.mark.parametrize("half_life", [1.0, 1e-300])
+def test_what_is_long_past_is_no_division_by_zero(half_life: float) -> None:
+    events = added("a") + [given("a", 5, gain, task) for gain, task in ((0.3, "t"), (0.1, "u"))] + [given("b", 5000)]
+    use = tally(events, Grooming(half_life=half_life))["a", "policy"]
+    assert use.gain == pytest.approx(0.2) and use.lo is not None and use.total == 0.0
+    older = tally(events + [given("a", 0, 9.0)], Grooming(half_life=1e-3))["a", "policy"]
+    assert older.gain == pytest.approx(0.2), "beside newer trials it counts nothing"
+
+
 def test_few_trials_have_no_interval() -> None:
     assert estimate([0.2], [1.0], 0.95) == (0.2, None, None)
     mean, lo, _ = estimate([0.3, 0.0], [0.5, 1.0], 0.95)  # 1.5² / 1.25 = 1.8 trials
@@ -87,7 +96,7 @@ def test_a_merged_skill_counts_for_the_one_it_became() -> None:
 
 def test_use_elsewhere_is_remembered_until_there_is_use_here(make: Make) -> None:
     use = Usage("a", given=30, won=4, trials=20, gain=-0.1, lo=-0.2, hi=-0.05, total=-2.0)
-    skill = make("a", evidence=({"speedup": 2.0}, as_evidence(use, "run/skills.db")))
+    skill = make("a", evidence=({"speedup": 2.0}, as_evidence(use, "run/skills.db", "id")))
     known = remembered(tally(added("a"), EVEN), [skill])
     assert (known["a", "policy"].trials, known["a", "policy"].hi) == (20, -0.05)
     fresh = tally([*added("a"), given("a", 1, 0.3)], EVEN)

@@ -5,7 +5,6 @@ Their descriptions and those of their arguments are what a model reads, so they 
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,7 +102,7 @@ def tools(library: Path | None) -> MCPServer:
                 hits = opened.search(query, limit, snippets=False)
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
-        found = [{"name": h.name, "description": h.description, "tags": json.loads(h.row["tags"]), "score": h.score} for h in hits]
+        found = [{"name": h.name, "description": h.description, "tags": list(h.tags), "score": h.score} for h in hits]
         return {"skills": found}
 
     @server.tool()
