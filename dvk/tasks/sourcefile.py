@@ -23,7 +23,6 @@ from dvk.tasks import beside
 from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcetext import read_source
 
-
 _LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE)
 """In what torch, CUDA and Python say when the machine gives them no more."""
 
