@@ -279,7 +279,11 @@ def {name}(model):
     return model
 '''
     return f'''
-{carried.text(["dvk_told"])}
+{carried.text(["dvk_same"])}
+
+
+dvk_caches = [held for owner in [globals(), *(vars(kind) for kind in list(globals().values()) if issubclass(type(kind), type))]
+              for held in list(owner.values()) if issubclass(type(held), (dict, list, set)) and not len(held)]
 
 
 def {name}(model):
@@ -296,7 +300,7 @@ def {name}(model):
 
     def is_ours(kind, mine):
         if kind not in known:
-            known[kind] = kind is mine or dvk_told(kind) == dvk_told(mine)
+            known[kind] = kind is mine or dvk_same(kind, mine, dvk_caches)
         return known[kind]
 
     def is_original(module):
@@ -305,7 +309,7 @@ def {name}(model):
         here = globals()
         kinds = {{type(part) for part in list(module.modules())[1:]}}
         named = [(kind, here.get("dvk_ModelNew" if kind.__name__ == "ModelNew" else kind.__name__)) for kind in kinds
-                 if kind.__module__.split(".")[0] != "torch" and not any(held is kind for held in here.values())]
+                 if str(kind.__module__).split(".")[0] != "torch" and not any(held is kind for held in here.values())]
         return all(is_ours(kind, mine) for kind, mine in named if isinstance(mine, type))
 
     converted = {{}}
