@@ -23,6 +23,10 @@ dvk_tensors = (torch.Tensor,)
 """Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `dropin.write`)."""
 dvk_kept: list[dict] = []
 """What functions of `compact.frame.dvk_held` keep, one dictionary a function; in a drop-in, a list of its own."""
+dvk_steps: list[int] = [0]
+"""How often an optimizer has changed weights that were bound; in a drop-in, a list of its own, as `dvk_memory`."""
+dvk_memory: set[int] = set()
+"""Addresses of memory that was bound."""
 
 
 def dvk_config(module: torch.nn.Module) -> str:
@@ -229,12 +233,33 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
         kinds = (owner.__dict__.get("_parameters") or {}, owner.__dict__.get("_buffers") or {}, owner.__dict__)
         held = next(kind for kind in kinds if key in kind)
         places.append((held, key, held[key], held[key].data_ptr()))
+        dvk_memory.add(held[key].untyped_storage().data_ptr())
     return tuple(place[2] for place in places), places
 
 
 def dvk_bound(places: list) -> bool:
     """Every tensor is still the one that was bound, in the same memory."""
     return all(held.get(key) is tensor and tensor.data_ptr() == address for held, key, tensor, address in places)
+
+
+def dvk_stepped(optimizer: Any, *_: object) -> None:
+    """To be called after a step of any optimizer: fused ones write weights without a trace."""
+    try:
+        if dvk_memory and any(p.untyped_storage().data_ptr() in dvk_memory for group in optimizer.param_groups for p in group["params"]):
+            dvk_steps[0] += 1
+    except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
+        dvk_steps[0] += 1
+
+
+def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
+    """What each batch norm counts its batches in, when it writes its statistics without a trace."""
+    found = [b for part in module.modules() if (b := part._buffers.get("num_batches_tracked")) is not None]
+    return [b for b in found if not b.is_inference()]
+
+
+def dvk_written(counters: list[torch.Tensor]) -> list[int]:
+    """Differs once an optimizer or batch norm has written weights."""
+    return [dvk_steps[0], *[b._version for b in counters]]
 
 
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
@@ -271,8 +296,7 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     """The weights, and what was made of them so far: nothing once one of them is written or replaced.
 
-    Some writes leave no trace: those through `.data` or under inference mode, of fused optimizers and of batch norm.
-    See `dvk_left`.
+    Some writes leave no trace: those through `.data` or under inference mode, and those that `dvk_written` looks for.
     """
     weights = module.__dict__.get("_dvk_weights", ())
     state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
@@ -292,16 +316,6 @@ def dvk_drop(module: torch.nn.Module) -> None:
         for places in list(kept):
             if any(place[0] in memory for place in places):
                 kept.pop(places, None)
-
-
-def dvk_left(module: torch.nn.Module) -> None:
-    """To be called where the original computes: batch norm in it, or an optimizer after it, may write weights without a trace."""
-    own = module.__dict__
-    if "_dvk_weights" not in own:
-        return
-    learning = torch.is_grad_enabled() and any(t.requires_grad for t in own["_dvk_weights"])
-    if learning or not dvk_unchanged(own["_dvk_watched"]):
-        dvk_drop(module)
 
 
 def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
