@@ -24,7 +24,7 @@ from dvk.records import Node, Task
 
 ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop")
 """Functions that every drop-in calls."""
-WEIGHTS = ("dvk_bind", "dvk_bound", "dvk_stepped", "dvk_counters", "dvk_written")
+WEIGHTS = ("dvk_bind", "dvk_bound", "dvk_stepping", "dvk_counters", "dvk_written")
 """Functions that every drop-in with weights calls."""
 
 
@@ -72,8 +72,8 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     signature = f"\n\n\nModelNew.forward.__wrapped__ = {OWNER}.forward" if task.kind == "module" else ""
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
     whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
-    hook = "\n\nfrom torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n\ndvk_after_steps(dvk_stepped)\n" \
-        if held else ""
+    hook = "\n\nfrom torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n\n" \
+        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))\n" if held else ""
     source = with_room(task.source, task.entry)
     told = "unchanged" if source == task.source else "its ModelNew renamed"
     original_text = f"""\

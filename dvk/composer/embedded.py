@@ -242,13 +242,17 @@ def dvk_bound(places: list) -> bool:
     return all(held.get(key) is tensor and tensor.data_ptr() == address for held, key, tensor, address in places)
 
 
-def dvk_stepped(optimizer: Any, *_: object) -> None:
+def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
     """To be called after a step of any optimizer: fused ones write weights without a trace."""
-    try:
-        if dvk_memory and any(p.untyped_storage().data_ptr() in dvk_memory for group in optimizer.param_groups for p in group["params"]):
-            dvk_steps[0] += 1
-    except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
-        dvk_steps[0] += 1
+    def stepped(optimizer: Any, *_: object) -> None:
+        try:
+            if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
+                steps[0] += 1
+        except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
+            steps[0] += 1
+
+    stepped._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, without its imports
+    return stepped
 
 
 def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:

@@ -130,6 +130,18 @@ def test_what_another_module_writes_is_noticed(make: Callable[[], nn.Module], wr
         assert not torch.allclose(new(USED), before, atol=1e-3)
 
 
+def test_compiled_steps_are_noticed_too() -> None:
+    new = one().eval()
+    step = torch.compile(torch.optim.AdamW(new.parameters(), 0.1, fused=True).step, backend="eager")
+    with torch.no_grad():
+        before = new(USED)
+    tuning(new, USED, step)
+    want = run_source(FOLDED).Model().eval()
+    want.load_state_dict(new.state_dict())
+    with torch.no_grad():
+        assert differences(new(USED), want(USED), scale=3) == [] and not torch.allclose(new(USED), before, atol=1e-3)
+
+
 def test_steps_of_an_optimizer_of_other_weights_leave_what_was_made() -> None:
     new, student = one().eval(), nn.Linear(2, 2)
     with torch.no_grad():
