@@ -178,3 +178,12 @@ def test_what_the_file_holds_beside_it_counts(text: tuple[str, str]) -> None:
     assert one != other
     assert kept(one)
     assert not kept(one, other)
+
+
+@torch.no_grad()
+def test_caches_that_both_files_have_filled_are_no_difference() -> None:
+    text = HEAD + "C = {}\n\n\ndef f(n):\n    if n not in C:\n        C[n] = n / 2\n    return C[n]\n"
+    text += NET.format("torch.tanh(x) * f(x.shape[0]) + 1")
+    made, live = drop_in(text, X, entry="Net")[0], run_source(text, "live").Net().eval()
+    made.ModelNew().eval()(X[:3]), live(X[:2])
+    assert made.C and isinstance(made.replace(live), made.ModelNew)
