@@ -119,7 +119,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked() as modes:
+        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked(model) as modes:
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
         first = str(error).strip().splitlines()

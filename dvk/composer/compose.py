@@ -186,8 +186,6 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
         texts = [pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
         shared += pages.PRELUDE
     functions = []
-    if any(one.program.weights for one in fused):
-        functions += ["dvk_bind", "dvk_bound"]
     replayed = any(one.graph_replay for one in fused)
     if makers or replayed:
         functions.append("dvk_renew")

@@ -22,8 +22,10 @@ from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
-ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop", "dvk_left")
+ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop")
 """Functions that every drop-in calls."""
+WEIGHTS = ("dvk_bind", "dvk_bound", "dvk_stepping", "dvk_counters", "dvk_written")
+"""Functions that every drop-in with weights calls."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     signature = f"\n\n\nModelNew.forward.__wrapped__ = {OWNER}.forward" if task.kind == "module" else ""
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
     whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
+    hook = "\n\nfrom torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n\n" \
+        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))\n" if held else ""
     source = with_room(task.source, task.entry)
     told = "unchanged" if source == task.source else "its ModelNew renamed"
     original_text = f"""\
@@ -86,9 +90,10 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
 
 # Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
 dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
-dvk_kept = []
+dvk_kept, dvk_steps, dvk_memory = [], [0], set()
 
-{carried.text([*ALWAYS, *embedded])}
+{carried.text([*ALWAYS, *(WEIGHTS if held else ()), *embedded])}
+{hook}
 
 
 {kernels}
@@ -106,7 +111,6 @@ class ModelNew({base}):
                 args, kwargs = (*args, *(kwargs[name] for name in names)), {{}}
         if not kwargs:
 {textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
-        dvk_left(self)
         return {original}
 
 {(2 * chr(10)).join(_fits(task, number, one) for number, one in enumerate(fused))}
@@ -132,6 +136,7 @@ class ModelNew({base}):
 {(2 * chr(10)).join(_run(number, one, held) for number, one in enumerate(fused))}
 
     def _dvk_again(self):
+        dvk_drop(self)
         self._dvk_ready = self._dvk_prepare()
         return self._dvk_ready
 
@@ -242,7 +247,7 @@ def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
     lines = [f"not (torch.is_grad_enabled() and any(t.requires_grad for t in ({', '.join(wanting)})))",
              *(f"not torch.{name}()" for name in asked), f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
     if has_weights:
-        lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
+        lines.append("(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
 
@@ -251,7 +256,8 @@ def _binding(fused: Sequence[Fused], held: Held) -> str:
     """Lines that find the weights once; what kernels read by address must be laid out as it was."""
     if not held:
         return ""
-    lines = [f"held, self._dvk_places = dvk_bind(self, {tuple(path for path, _ in held)!r})", "self._dvk_weights = held"]
+    lines = [f"held, self._dvk_places = dvk_bind(self, {tuple(path for path, _ in held)!r})", "self._dvk_weights = held",
+             "self._dvk_counters = dvk_counters(self)", "self._dvk_were = dvk_written(self._dvk_counters)"]
     for one in fused:
         guarded = {id(node) for node in one.program.guarded}
         lines += [f"ready = ready and {_layout(f'held[{held[key]}]', node)}" for key, node in _keyed(one.program.weights)
@@ -279,7 +285,11 @@ def {name}(model):
     return model
 '''
     return f'''
-{carried.text(["dvk_told"])}
+{carried.text(["dvk_same"])}
+
+
+dvk_caches = [held for owner in [globals(), *(vars(kind) for kind in list(globals().values()) if issubclass(type(kind), type))]
+              for held in list(owner.values()) if issubclass(type(held), (dict, list, set)) and not len(held)]
 
 
 def {name}(model):
@@ -296,7 +306,7 @@ def {name}(model):
 
     def is_ours(kind, mine):
         if kind not in known:
-            known[kind] = kind is mine or dvk_told(kind) == dvk_told(mine)
+            known[kind] = kind is mine or dvk_same(kind, mine, dvk_caches)
         return known[kind]
 
     def is_original(module):
@@ -305,7 +315,7 @@ def {name}(model):
         here = globals()
         kinds = {{type(part) for part in list(module.modules())[1:]}}
         named = [(kind, here.get("dvk_ModelNew" if kind.__name__ == "ModelNew" else kind.__name__)) for kind in kinds
-                 if kind.__module__.split(".")[0] != "torch" and not any(held is kind for held in here.values())]
+                 if str(kind.__module__).split(".")[0] != "torch" and not any(held is kind for held in here.values())]
         return all(is_ours(kind, mine) for kind, mine in named if isinstance(mine, type))
 
     converted = {{}}

@@ -23,6 +23,10 @@ dvk_tensors = (torch.Tensor,)
 """Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `dropin.write`)."""
 dvk_kept: list[dict] = []
 """What functions of `compact.frame.dvk_held` keep, one dictionary a function; in a drop-in, a list of its own."""
+dvk_steps: list[int] = [0]
+"""How often an optimizer has changed weights that were bound; in a drop-in, a list of its own, as `dvk_memory`."""
+dvk_memory: set[int] = set()
+"""Addresses of memory that was bound."""
 
 
 def dvk_config(module: torch.nn.Module) -> str:
@@ -70,81 +74,129 @@ def dvk_config(module: torch.nn.Module) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def dvk_told(kind: type) -> object:
-    """What a class computes, whichever file it stands in: code, constants and defaults of its functions, and what of the file they use.
+def dvk_same(theirs: type, mine: type, caches: list) -> bool:
+    """Whether two classes compute the same, whichever files they stand in: code, constants, defaults, and what of the file they use.
 
-    Lines and paths are left out; what is another file's goes by its name.
+    Lines and paths are left out; what is another file's goes by its name, what cannot be looked into by its type. Globals that these
+    functions write, and containers that are empty or were (`caches`), are expected to differ. What raises is not the same.
     """
+    import argparse
     import dis
-    import enum
-    import functools
-    from types import CodeType, FunctionType, MethodType
+    import inspect
+    from collections import deque
+    from types import CodeType, FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 
-    home = kind.__module__
-    numbers: dict[int, int] = {}
-    wrappers = (property, staticmethod, classmethod, functools.cached_property, functools.partial)
-    plain = (bool, int, float, complex, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
+    atoms = (bool, int, float, complex, bytes, range, slice, type(...), torch.dtype, torch.device, torch.Size, torch.finfo, torch.iinfo)
+    opaque = {*sys.stdlib_module_names, "torch", "triton"}
+    internal = vars(torch.nn.Module())
+    written: set[str] = set()
 
     def name_of(name: str) -> str:
         # A drop-in calls the user's ModelNew dvk_ModelNew; and until Python 3.11 constants say where a lambda was made.
         return name.removeprefix("dvk_").rpartition("<locals>.")[2]
 
-    def told(value: Any) -> object:
-        if isinstance(value, (FunctionType, type, list, dict)):
-            if id(value) in numbers:
-                return numbers[id(value)]
-            numbers[id(value)] = len(numbers)
-        if isinstance(value, dict):
-            return [(told(k), told(v)) for k, v in value.items()]
-        if isinstance(value, (set, frozenset)):
-            return sorted(repr(told(v)) for v in value)
-        if isinstance(value, plain) or value is None:
-            return type(value).__name__, repr(value)
-        if isinstance(value, (list, tuple)):
-            return type(value).__name__, [told(v) for v in value]
-        if isinstance(value, str):
-            return "str", name_of(value)
-        if isinstance(value, CodeType):
-            names = [name_of(name) for name in (*value.co_names, *value.co_varnames, *value.co_freevars)]
-            return value.co_code, names, value.co_argcount, value.co_kwonlyargcount, told(value.co_consts)
-        if isinstance(value, wrappers):
-            return type(value).__name__, [told(getattr(value, n, None)) for n in ("__func__", "fget", "fset", "func", "args", "keywords")]
-        if isinstance(value, MethodType):
-            return told(value.__func__), told(type(value.__self__))
-        if isinstance(value, torch.Tensor):
-            few = value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
-            return tuple(value.shape), repr(value.dtype), repr(value.tolist()) if few else ""
-        if isinstance(value, FunctionType):
-            return of_function(value)
-        if isinstance(value, type):
-            return of_class(value)
-        return type(value).__name__, getattr(value, "__name__", None)
+    def items(held: Any) -> Any:
+        # No cache, though it may be empty; the keys of hooks are numbers of their own.
+        return tuple((k if isinstance(k, str) else "", v) for k, v in held.items()) if isinstance(held, dict) else held
 
-    def of_function(value: FunctionType) -> object:
-        cells = []
-        for cell in value.__closure__ or ():
-            try:
-                cells.append(told(cell.cell_contents))
-            except ValueError:  # it is empty
-                cells.append(None)
-        given = told(value.__defaults__), told(tuple((value.__kwdefaults__ or {}).items())), cells
-        if value.__globals__.get("__name__") != home:  # such as a decorator, around one of ours
-            return value.__globals__.get("__name__"), value.__code__.co_name, given
-        used, pending = set(), [value.__code__]
+    def used(value: FunctionType) -> dict[str, Any]:
+        found, pending = {}, [value.__code__]
         while pending:
             code = pending.pop()
-            used |= {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL" and i.argval in value.__globals__}
+            for i in dis.get_instructions(code):
+                if i.opname == "STORE_GLOBAL":
+                    written.add(name_of(i.argval))
+                elif i.opname == "LOAD_GLOBAL" and i.argval in value.__globals__ and not i.argval.startswith("__"):
+                    found[name_of(i.argval)] = value.__globals__[i.argval]
             pending += [c for c in code.co_consts if isinstance(c, CodeType)]
-        used = {name for name in used if not name.startswith("__")}
-        return told(value.__code__), given, [(name_of(n), told(value.__globals__[n])) for n in sorted(used, key=name_of)]
+        return found
 
-    def of_class(value: type) -> object:
-        if value.__module__ != home:
-            return value.__module__, value.__qualname__
-        own = [(n, told(v)) for n, v in sorted(vars(value).items()) if not n.startswith("__") or isinstance(v, FunctionType)]
-        return name_of(value.__name__), [told(base) for base in value.__bases__], own
+    def parts(value: Any, home: str) -> tuple[object, list]:
+        # What is compared as it stands, and what is looked into.
+        kind = type(value)
+        named: tuple = (None if kind.__module__ == home else kind.__module__, name_of(kind.__qualname__))
+        if kind in atoms:
+            return (named, repr(value)), []
+        if kind is str:
+            return (named, name_of(value)), []
+        if issubclass(kind, dict):
+            return named, [kind, *dict.keys(value), *dict.values(value)]
+        if issubclass(kind, (list, tuple, deque)):
+            return named, [kind, *value]
+        if issubclass(kind, (set, frozenset)):
+            return named, [kind, *sorted(value, key=lambda v: repr((parts(v, home)[0], getattr(v, "__name__", None))))]
+        if kind is CodeType:
+            names = [name_of(name) for name in (*value.co_names, *value.co_varnames, *value.co_freevars)]
+            return (value.co_code, names, value.co_argcount, value.co_kwonlyargcount), [value.co_consts]
+        if kind is FunctionType:
+            cells = [held for held, in map(contents, value.__closure__ or ())]
+            given = [value.__defaults__, items(value.__kwdefaults__), *cells]
+            where = value.__globals__.get("__name__")
+            return (None, None) if where == home else (where, value.__qualname__), given + [value.__code__] * (where == home)
+        if issubclass(kind, type):
+            if value.__module__ != home:
+                return (value.__module__, value.__qualname__), []
+            own = {n: v for n, v in sorted(vars(value).items()) if not n.startswith("__") or type(v) is FunctionType}
+            return (name_of(value.__name__), [*own]), [*value.__bases__, *own.values()]
+        if issubclass(kind, torch.Tensor):
+            whole = type(value) in dvk_tensors or kind is torch.nn.Parameter
+            whole = whole and value.layout is torch.strided and not (value.is_nested or value.is_quantized or value.is_meta)
+            flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) if whole else None
+            return (named, str(value.dtype), None if value.is_nested else value.shape,
+                    hashlib.sha256(memoryview(flat.numpy())).digest() if flat is not None else None), []
+        if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+            return (named, value.dtype.str, value.shape, value.tobytes()), []
+        name = inspect.getattr_static(value, "__name__", None)
+        named = (*named, name if type(name) is str else None)
+        if kind.__module__ in ("builtins", "functools") and not issubclass(kind, ModuleType):
+            inner = ("__func__", "__self__", "__wrapped__", "fget", "fset", "func", "args", "keywords")
+            return (named, name_of(str(getattr(value, "__qualname__", "")))), [items(getattr(value, n, None)) for n in inner]
+        looked = kind.__module__ == home or kind in (SimpleNamespace, argparse.Namespace) or issubclass(kind, torch.nn.Module)
+        if issubclass(kind, ModuleType) or not looked and kind.__module__.partition(".")[0] in opaque:
+            return named, [inspect.getattr_static(value, "fn", None)] if kind.__module__.startswith("triton") else []
+        slots = [n for base in kind.__mro__ for n, slot in vars(base).items() if type(slot) is MemberDescriptorType]
+        state = {n: object.__getattribute__(value, n) for n in slots if hasattr(value, n)}
+        state |= object.__getattribute__(value, "__dict__") if kind.__dictoffset__ else {}
+        return (named, sorted(state)), [kind, *(items(v) if n in internal else v for n, v in sorted(state.items()))]
 
-    return told(kind)
+    def contents(cell: Any) -> tuple:
+        try:
+            return (cell.cell_contents,)
+        except ValueError:  # it is empty
+            return (None,)
+
+    def same() -> bool:
+        pending: list[tuple] = [("", theirs, mine)]
+        later: list[tuple] = []
+        seen = {}
+        while pending or later:
+            name, a, b = pending.pop() if pending else later.pop()
+            if name in written:
+                a, b = (None, None) if a is None or b is None else (type(a), type(b))
+            if a is b or (id(a), id(b)) in seen:
+                continue
+            seen[id(a), id(b)] = a, b  # held: another object could take the place of one that is gone
+            (head, inner), (other, within) = parts(a, theirs.__module__), parts(b, mine.__module__)
+            if head != other:
+                return False
+            if issubclass(type(a), (dict, list, set)) and (not len(a) or not len(b) or any(b is one for one in caches)):
+                continue
+            if len(inner) != len(within):
+                return False
+            pending += [("", *pair) for pair in zip(inner, within, strict=True)]
+            if type(a) is FunctionType and a.__globals__.get("__name__") == theirs.__module__:
+                here, there = used(a), used(b)
+                if here.keys() != there.keys():
+                    return False
+                # What functions write is known when all of them have been seen.
+                for name, value in here.items():
+                    (pending if isinstance(value, (FunctionType, type)) else later).append((name, value, there[name]))
+        return True
+
+    try:
+        return same()
+    except Exception:  # noqa: BLE001 - what was looked into is the user's, and may raise anything
+        return False
 
 
 def dvk_watch(module: torch.nn.Module) -> tuple:
@@ -181,12 +233,37 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
         kinds = (owner.__dict__.get("_parameters") or {}, owner.__dict__.get("_buffers") or {}, owner.__dict__)
         held = next(kind for kind in kinds if key in kind)
         places.append((held, key, held[key], held[key].data_ptr()))
+        dvk_memory.add(held[key].untyped_storage().data_ptr())
     return tuple(place[2] for place in places), places
 
 
 def dvk_bound(places: list) -> bool:
     """Every tensor is still the one that was bound, in the same memory."""
     return all(held.get(key) is tensor and tensor.data_ptr() == address for held, key, tensor, address in places)
+
+
+def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
+    """To be called after a step of any optimizer: fused ones write weights without a trace."""
+    def stepped(optimizer: Any, *_: object) -> None:
+        try:
+            if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
+                steps[0] += 1
+        except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
+            steps[0] += 1
+
+    stepped._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, without its imports
+    return stepped
+
+
+def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
+    """What each batch norm counts its batches in, when it writes its statistics without a trace."""
+    found = [b for part in module.modules() if (b := part._buffers.get("num_batches_tracked")) is not None]
+    return [b for b in found if not b.is_inference()]
+
+
+def dvk_written(counters: list[torch.Tensor]) -> list[int]:
+    """Differs once an optimizer or batch norm has written weights."""
+    return [dvk_steps[0], *[b._version for b in counters]]
 
 
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
@@ -223,8 +300,7 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     """The weights, and what was made of them so far: nothing once one of them is written or replaced.
 
-    Some writes leave no trace: those through `.data` or under inference mode, of fused optimizers and of batch norm.
-    See `dvk_left`.
+    Some writes leave no trace: those through `.data` or under inference mode, and those that `dvk_written` looks for.
     """
     weights = module.__dict__.get("_dvk_weights", ())
     state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
@@ -244,16 +320,6 @@ def dvk_drop(module: torch.nn.Module) -> None:
         for places in list(kept):
             if any(place[0] in memory for place in places):
                 kept.pop(places, None)
-
-
-def dvk_left(module: torch.nn.Module) -> None:
-    """To be called where the original computes: batch norm in it, or an optimizer after it, may write weights without a trace."""
-    own = module.__dict__
-    if "_dvk_weights" not in own:
-        return
-    learning = torch.is_grad_enabled() and any(t.requires_grad for t in own["_dvk_weights"])
-    if learning or not dvk_unchanged(own["_dvk_watched"]):
-        dvk_drop(module)
 
 
 def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ MODES = ("is_grad_enabled", "is_inference_mode_enabled")
 
 
 @contextmanager
-def asked() -> Iterator[set[str]]:
-    """Names of `MODES` that code outside of torch calls meanwhile."""
+def asked(model: torch.nn.Module) -> Iterator[set[str]]:
+    """Names of `MODES` that code outside of torch calls meanwhile, as torch's or as globals beside a class of the model."""
     found: set[str] = set()
 
     def noting(name: str, function: Callable[[], bool]) -> Callable[[], bool]:
@@ -32,14 +33,18 @@ def asked() -> Iterator[set[str]]:
 
         return ask
 
-    before = {name: getattr(torch, name) for name in MODES}
-    for name, function in before.items():
-        setattr(torch, name, noting(name, function))
+    kinds = {kind for part in model.modules() for kind in type(part).__mro__ if kind.__module__.partition(".")[0] != "torch"}
+    spaces = {id(f.__globals__): f.__globals__ for kind in kinds for f in vars(kind).values() if isinstance(f, FunctionType)}
+    places = [vars(torch), *spaces.values()]
+    before = [(place, key, name, value) for name in MODES for place in places for key, value in place.items()
+              if value is getattr(torch, name)]
+    for place, key, name, function in before:
+        place[key] = noting(name, function)
     try:
         yield found
     finally:
-        for name, function in before.items():
-            setattr(torch, name, function)
+        for place, key, _, function in before:
+            place[key] = function
 
 
 class _Observer(torch.fx.Interpreter):

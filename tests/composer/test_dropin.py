@@ -705,9 +705,11 @@ class Model(torch.nn.Module):
         assert counting.fused(torch.randn(4, 8))[0]
 
 
+@pytest.mark.parametrize("spelt", ["torch.{}", "asks"])
 @pytest.mark.parametrize("name", ["is_grad_enabled", "is_inference_mode_enabled"])
-def test_what_asks_for_the_mode_of_gradients_gets_the_answer_of_the_call(name: str) -> None:
-    counting = Counting(module_text(f"return torch.tanh(x) * 2 if torch.{name}() else torch.sigmoid(x) * 3"), torch.randn(4, 8))
+def test_what_asks_for_the_mode_of_gradients_gets_the_answer_of_the_call(name: str, spelt: str) -> None:
+    text = module_text(f"return torch.tanh(x) * 2 if {spelt.format(name)}() else torch.sigmoid(x) * 3")
+    counting = Counting(f"from torch import {name} as asks\n{text}", torch.randn(4, 8))
     x = torch.randn(4, 8)
     modes = {"": torch.enable_grad(), "is_grad_enabled": torch.no_grad(), "is_inference_mode_enabled": torch.inference_mode()}
     as_captured = {"is_grad_enabled": [*modes][1:], "is_inference_mode_enabled": [*modes][:2]}[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -69,8 +70,16 @@ def tuning(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
     step()
 
 
+def tuning_with_a_look(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> None:
+    result = model(x)
+    with torch.no_grad():
+        model(USED)
+    result.square().mean().backward()
+    step()
+
+
 @pytest.mark.parametrize("given", [USED, FOREIGN], ids=["same", "another"])
-@pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
+@pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning, tuning_with_a_look])
 @pytest.mark.parametrize("make", [one, several, replaced, from_compact_text])
 def test_what_was_made_of_weights_follows_them(make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor) -> None:
     torch.manual_seed(0)
@@ -87,6 +96,61 @@ def test_what_was_made_of_weights_follows_them(make: Callable[[], nn.Module], wr
             assert not torch.allclose(old(USED), want, atol=1e-3)
     with torch.no_grad():
         assert differences(new(USED), old(USED), scale=3) == [] and new._dvk_ready is True
+
+
+def original(new: nn.Module) -> nn.Module:
+    """As after `replace`: its own forward and train(), the attributes shared."""
+    other = run_source(FOLDED).Model()
+    other.__dict__ = new.__dict__
+    return other
+
+
+def twin(new: nn.Module) -> nn.Module:
+    """Another drop-in with these weights."""
+    other = type(new)()
+    other._parameters, other._buffers, other._modules = new._parameters, new._buffers, new._modules
+    return other
+
+
+@pytest.mark.parametrize("other_of", [original, twin])
+@pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
+@pytest.mark.parametrize("make", [one, from_compact_text])
+def test_what_another_module_writes_is_noticed(make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any) -> None:
+    torch.manual_seed(0)
+    new = make().eval()
+    other = other_of(new).eval()
+    step = torch.optim.AdamW(other.parameters(), 0.1, fused=True).step
+    with torch.no_grad():
+        before = new(USED)
+    write(other, USED, step)
+    with torch.no_grad():
+        want = run_source(FOLDED).Model().eval()
+        want.load_state_dict(new.state_dict())
+        assert differences(new(USED), want(USED), scale=3) == [] and new._dvk_ready is True
+        assert not torch.allclose(new(USED), before, atol=1e-3)
+
+
+def test_compiled_steps_are_noticed_too() -> None:
+    new = one().eval()
+    step = torch.compile(torch.optim.AdamW(new.parameters(), 0.1, fused=True).step, backend="eager")
+    with torch.no_grad():
+        before = new(USED)
+    tuning(new, USED, step)
+    want = run_source(FOLDED).Model().eval()
+    want.load_state_dict(new.state_dict())
+    with torch.no_grad():
+        assert differences(new(USED), want(USED), scale=3) == [] and not torch.allclose(new(USED), before, atol=1e-3)
+
+
+def test_steps_of_an_optimizer_of_other_weights_leave_what_was_made() -> None:
+    new, student = one().eval(), nn.Linear(2, 2)
+    with torch.no_grad():
+        new(USED)
+        made = new._dvk_made
+        student.weight.grad = torch.ones(2, 2)
+        torch.optim.AdamW(student.parameters(), fused=True).step()
+        new(USED)
+    assert new._dvk_made is made
 
 
 def test_calls_that_can_write_no_weights_leave_what_was_made() -> None:

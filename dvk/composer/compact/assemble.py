@@ -61,8 +61,6 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     words = set(re.findall(r"\w+", python))
     aliases = [f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words]
     functions = frame.functions(backend)
-    if program.weights:
-        functions += ["dvk_bind", "dvk_bound"]
     replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
     if program.derived or replay:
         functions.append("dvk_renew")
