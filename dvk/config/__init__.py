@@ -76,14 +76,15 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
             merged = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file") from None
+    defaults = Config()
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
             raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
-        _put(merged, key.strip(), _literal(text.strip()), Config())
+        _put(merged, key.strip(), _literal(text.strip()), defaults)
     for key, value in (flags or {}).items():
         if value is not None:
-            _put(merged, key, value, Config())
+            _put(merged, key, value, defaults)
     return _validated(merged)
 
 

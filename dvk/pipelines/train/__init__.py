@@ -91,8 +91,9 @@ def train(request: Request, config: Config) -> dict[str, Any]:
         docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=contract_for(device))
         metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
-        validates, same = config.train.validate_every, opened(config, team)
-        with state, metrics, live, docket as judging, draw, writers.opened(state.backbone.name, same, device, state.backbone) as writer:
+        validates = config.train.validate_every
+        writing = writers.opened(state.backbone.name, opened(config, team), device, state.backbone)
+        with state, metrics, live, docket as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
             if validates and team.told(not run.read(FILE)):
