@@ -75,8 +75,8 @@ def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
 def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     slope = kwargs.get("negative_slope", args[1] if len(args) > 1 else 0.01)
-    if isinstance(slope, View) and len(x.shape) > 1 and len(slope.shape) == 1:
-        tail = (slope.shape[0], *([1] * (len(x.shape) - 2)))
+    if isinstance(slope, View) and len(x.shape) != 1 and len(slope.shape) == 1:
+        tail = (slope.shape[0], *([1] * (len(x.shape) - 2))) if x.shape else ()
         slope = slope.then("reshape", tail, tail)
     return finish(low, node, low.pw("where", low.pw("gt", x, 0.0), x, low.pw("mul", x, slope)))
 

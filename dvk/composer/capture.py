@@ -11,6 +11,7 @@ A module that cannot be captured (control flow on data, custom operators, non-te
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Iterator
@@ -20,12 +21,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from dvk.composer.blocks import block_of
+from dvk.composer.effects import touched
+from dvk.composer.functionalize import functionalized
 from dvk.config import Limits
 from dvk.errors import DvkError
 from dvk.records import Graph, Node, Task
 
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
+
+
+HELD = ("param", "buffer", "const")
+"""Nodes that stand for what the module holds."""
 
 
 class CannotCompose(Exception):
@@ -199,14 +206,12 @@ def _no_stack_traces() -> Iterator[None]:
 
 
 class _Encoder:
-    """Turns an exported program into our records, with in-place operations on fresh values renamed."""
+    """Turns an exported program into our records."""
 
     def __init__(self, program: Any, model: Any, inputs: dict[str, Any],
                  seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]):
         self.program, self.model, self.inputs, self.seen = program, model, inputs, seen
         self.names: dict[str, str] = {}
-        self.renamed: set[str] = set()
-        """In-place operations that became ordinary ones."""
         self.counts = dict.fromkeys("xpcv", 0)
         self.blocks: dict[str, str] = {}
         self.nodes: list[Node] = []
@@ -221,7 +226,7 @@ class _Encoder:
                    **signature.inputs_to_lifted_tensor_constants}
         tensor_inputs = iter(n for n, a in self.inputs.items())
         output: Any = None
-        for position, node in enumerate(order):
+        for node in order:
             if node.op == "placeholder":
                 kind = kinds.get(node.name)
                 if kind == "input" or kind is None:
@@ -231,12 +236,12 @@ class _Encoder:
                 elif node.users:
                     self._held(node, kind, targets[node.name])
             elif node.op == "call_function":
-                self._call(node, order[position + 1:])
+                self._call(node)
             elif node.op == "output":
                 output = node.args[0]
             else:
                 raise CannotCompose("a nested graph: an autocast or grad-mode block, or control flow, inside forward()")
-        return Graph(nodes=tuple(self.nodes), outputs=self._outputs(output), training=bool(self.model.training))
+        return functionalized(Graph(nodes=self._linked(), outputs=self._outputs(output), training=bool(self.model.training)))
 
     def _outputs(self, flat: Any) -> Any:
         import torch
@@ -258,39 +263,30 @@ class _Encoder:
         else:
             self._add(node, "c" if kind == "const" else "p", kind, target=target)
 
-    def _call(self, node: Any, later: list[Any]) -> None:
+    def _linked(self) -> tuple[Node, ...]:
+        """The nodes, those of weights and buffers with what they share memory with as an operand where that memory is written."""
+        import torch
+
+        first: dict[int, str] = {}
+        linked = list(self.nodes)
+        for position, node in enumerate(self.nodes):
+            if node.op in HELD and node.target is not None:
+                tensor = functools.reduce(getattr, node.target.split("."), self.model)
+                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.numel():
+                    other = first.setdefault(tensor.untyped_storage().data_ptr(), node.name)
+                    if other != node.name:
+                        linked[position] = node.model_copy(update={"args": ({"ref": other},)})
+        changed = touched(tuple(linked))
+        return tuple(new if new.name in changed else node for new, node in zip(linked, self.nodes, strict=True))
+
+    def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
             op = "getitem"
         else:
             op = str(node.target)
             if not op.startswith("aten."):
                 raise CannotCompose(f"operator {op}")
-        packet, _, overload = op.removeprefix("aten.").partition(".")
-        if packet.endswith("_") and not packet.startswith("_") and packet != "detach_" and self._is_fresh(node.args[0], node, later):
-            import torch
-
-            if hasattr(getattr(torch.ops.aten, packet[:-1], None), overload or "default"):
-                op = f"aten.{packet[:-1]}.{overload}"
-                self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
-                self.names[node.args[0].name] = self.names[node.name]
-                self.renamed.add(node.name)
-                return
         self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
-
-    def _is_fresh(self, target: Any, node: Any, later: list[Any]) -> bool:
-        """The written value is a temporary, and no alias of it is read after the write."""
-        if target.op != "call_function" or _may_alias(target):
-            return False
-        if _packet(target).endswith("_") and target.name not in self.renamed:
-            return False
-        rest = set(later)
-        aliases, pending = {target}, [target]
-        while pending:
-            for user in pending.pop().users:
-                if user is not node and user not in aliases and _may_alias(user):
-                    aliases.add(user)
-                    pending.append(user)
-        return not any(user in rest for alias in aliases - {target} for user in alias.users)
 
     def _add(self, node: Any, letter: str, op: str, *, args: Any = (), kwargs: Any = None, target: str | None = None) -> None:
         import torch
@@ -334,16 +330,6 @@ class _Encoder:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         raise CannotCompose(f"an operand of type {type(value).__name__}")
-
-
-def _packet(node: Any) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
-
-
-def _may_alias(node: Any) -> bool:
-    from dvk.composer.lowering import VIEWS
-
-    return node.target is operator.getitem or _packet(node) in VIEWS
 
 
 class _Leaf:

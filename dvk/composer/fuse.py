@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
+from dvk.composer.effects import written
 from dvk.composer.lowering import PrimGraph, walk_refs
 from dvk.composer.pieces import SUMMED
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
@@ -122,12 +123,10 @@ def live(graph: PrimGraph) -> list[Prim]:
 
 
 def _has_effect(prim: Prim) -> bool:
-    """Writes in place or draws random numbers, so it runs even if nobody reads it."""
+    """Writes memory or draws random numbers, so it runs even if nobody reads it."""
     from dvk.composer.recipes.edit import is_random  # recipes build upon this module
 
-    name = prim.op.split(".")[1] if "." in prim.op else prim.op
-    writes = name.endswith("_") and not name.startswith("_")
-    return writes or (prim.node is not None and (is_random(prim.node) or (name == "batch_norm" and bool(prim.node.args[5]))))
+    return prim.node is not None and bool(written(prim.node) or is_random(prim.node))
 
 
 def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:

@@ -8,14 +8,17 @@ may decline (return None) for arguments it does not cover. What torch makes well
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from dvk.composer import pieces
+from dvk.composer.effects import refs, touched
 from dvk.composer.prims import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
 
+log = logging.getLogger(__name__)
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
 
@@ -56,6 +59,8 @@ class Lowering:
     values: dict[str, Any] = field(default_factory=dict)
     order: list[Prim] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
+    named: dict[tuple[str, int], Node] = field(default_factory=dict)
+    """What reads one of several results: by the operator's name and the result's number."""
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
     tf32: bool = False
@@ -145,11 +150,19 @@ class Lowering:
         return View(prim)
 
     def tried(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
-        """What a rule makes of an operator; None where it declines."""
+        """What a rule makes of an operator; None where it declines, fails on these operands, or makes another kind of tensor."""
+        if known is None:
+            return None
         try:
-            return known and known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
+            made = known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
         except Declined:
             return None
+        except UNFIT as error:
+            log.debug("the rule of %s failed on %s %s: %r", node.op, node.args, node.kwargs, error, exc_info=True)
+            return None
+        if isinstance(made, View):
+            return made if _is_kind(made, node) else None
+        return made if all(_is_kind(part, self.named.get((node.name, n))) for n, part in enumerate(made or ())) else None
 
     def references(self, node: Node) -> list[View]:
         found: list[View] = []
@@ -164,6 +177,16 @@ class Lowering:
             return float(value["float"]) if set(value) == {"float"} else value
         return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
 
+
+def _is_kind(value: object, node: Node | None) -> bool:
+    """A rule's result has the shape and type that PyTorch gives the operator's."""
+    if node is None or node.shape is None or not isinstance(value, View):
+        return True
+    return (value.shape, value.dtype) == (node.shape, node.dtype)
+
+
+UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
+"""How rules fail on operands that they were not written for: a list where a tensor usually stands, a dimension that is not there."""
 
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
 
@@ -226,7 +249,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     # Importing them registers their rules.
     from dvk.composer import activations, arg_reductions, mirrors, moves, pointwise, powers, reductions, scans, transposed, views  # noqa: F401
 
-    state = Lowering(nodes={node.name: node for node in graph.nodes}, read_parts=_read_parts(graph), tf32=tf32)
+    named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)
     origins: dict[Prim, str] = {}
     for node in graph.nodes:
@@ -264,62 +288,13 @@ def _read_parts(graph: Graph) -> dict[str, set[int]]:
 
 
 def pinned(graph: Graph) -> set[str]:
-    """Names of operators that must stay PyTorch calls in program order because something is written in place.
+    """Names of operators that must stay PyTorch calls in program order because some memory is written.
 
-    Capture renames in-place operations on fresh values; what is left mutates an input, a buffer or
-    an alias of one, so whatever touches that storage keeps its place.
+    Capture turns writes into fresh memory into ordinary operators; what is left mutates an input, a buffer or
+    something with an alias, so whatever touches that memory keeps its place.
     """
-    producers = {node.name: node for node in graph.nodes}
-    touched: set[str] = set()
-    for node in graph.nodes:
-        if pending := written(node):
-            while pending:
-                name = pending.pop()
-                touched.add(name)
-                if name in producers and is_view(producers[name]):
-                    walk_refs(producers[name].args, pending.append)
-    found: set[str] = set()
-    for node in graph.nodes:
-        reads: set[str] = set()
-        walk_refs((list(node.args), node.kwargs), reads.add)
-        if reads & touched or node.name in touched:
-            found.add(node.name)
-            if is_view(node) or writes_in_place(node):
-                touched.add(node.name)
-    return found
-
-
-def written(node: Node) -> list[str]:
-    """Values whose memory the operator writes: an in-place operand, or the running statistics of a training norm."""
-    if writes_in_place(node):
-        return [node.args[0]["ref"]]
-    packet = node.op.split(".")[1] if node.op.startswith("aten.") else ""
-    if packet in ("batch_norm", "instance_norm") and node.args[5]:
-        return [v["ref"] for v in node.args[3:5] if v is not None]
-    return []
-
-
-def writes_in_place(node: Node) -> bool:
-    """The operator mutates its first operand (`add_`, `copy_`)."""
-    name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
-    return name.endswith("_") and not name.endswith("__") and name != "detach_"
-
-
-def is_view(node: Node) -> bool:
-    """The result may share storage with an operand."""
-    return node.op.split(".")[1] in VIEWS if node.op.startswith("aten.") else node.op == "getitem"
-
-
-VIEWS = {
-    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "expand", "expand_as", "select",
-    "slice", "chunk", "split", "split_with_sizes", "unbind", "detach", "detach_", "alias", "contiguous", "view_as", "reshape_as",
-    "swapaxes", "swapdims", "numpy_T", "mT", "mH", "matrix_H", "adjoint", "movedim", "moveaxis", "broadcast_to", "broadcast_tensors",
-    "narrow", "diagonal", "linalg_diagonal", "to", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "ravel",
-    "unfold", "as_strided", "tensor_split", "hsplit", "vsplit", "dsplit", "real", "imag", "view_as_real", "view_as_complex", "_conj",
-    "conj", "_neg_view", "resolve_conj", "resolve_neg", "positive", "type_as", "lift_fresh", "_unsafe_view", "_reshape_alias", "meshgrid",
-    "data", "values", "_values", "indices", "_indices", "atleast_1d", "atleast_2d", "atleast_3d", "einsum", "sum_to_size",
-    "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"}
-"""Operators whose result may be an alias of an operand (a test compares with PyTorch's schemas)."""
+    changed = touched(graph.nodes)
+    return {n.name for n in graph.nodes if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))} if changed else set()
 
 
 def padded(args: list[Any], *defaults: Any) -> list[Any]:

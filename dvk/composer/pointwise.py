@@ -54,6 +54,7 @@ def _compute(node: Node, values: list[Operand]) -> str:
     if floats:
         return "float64" if "float64" in floats else "float32"
     order = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+    types = types or ["bool"]
     if any(t not in order for t in types):
         raise Declined("a dtype that kernels do not compute in")
     return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)

@@ -33,7 +33,7 @@ from dvk.composer.compact.touched import TENSOR, Touched, left_out
 from dvk.composer.compact.unreadable import Unreadable, about
 from dvk.composer.compact.width import too_wide
 from dvk.composer.cpp_scalar import STORAGE
-from dvk.composer.lowering import is_view
+from dvk.composer.effects import is_view
 from dvk.records import Backend, Graph, Node
 
 MAX_TEXT = 1 << 16

@@ -15,7 +15,8 @@ import torch
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.symbolic import packet
-from dvk.composer.lowering import walk_refs, writes_in_place
+from dvk.composer.effects import written
+from dvk.composer.lowering import walk_refs
 from dvk.records import Graph, Node
 
 MOST_ELEMENTS = 1 << 22
@@ -56,7 +57,7 @@ class Needs:
                 self.readers[name].append(node)
         self.returned: set[str] = set()
         walk_refs(graph.outputs, self.returned.add)
-        self.changes = any(writes_in_place(node) for node in graph.nodes)
+        self.changes = any(written(node) for node in graph.nodes)
         self.kept: set[str] = set()
         """Values that matter whole."""
         for node in reversed(graph.nodes):

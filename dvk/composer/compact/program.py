@@ -13,10 +13,11 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.prompt import DTYPES
+from dvk.composer.effects import is_view
 from dvk.composer.fuse import Partition
 from dvk.composer.host import HostWriter
 from dvk.composer.kernel import Buffer, Kernel
-from dvk.composer.lowering import PrimGraph, is_view
+from dvk.composer.lowering import PrimGraph
 from dvk.composer.prims import Prim, View
 from dvk.records import Graph, Node
 

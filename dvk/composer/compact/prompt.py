@@ -20,7 +20,7 @@ from typing import Any
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.plainly import is_cut, plainly
 from dvk.composer.compact.symbolic import END, Names, packet, symbolic
-from dvk.composer.lowering import is_view
+from dvk.composer.effects import is_view
 from dvk.records import Backend, Graph, Node
 
 DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1", "uint8": "u8", "int8": "i8",

@@ -18,8 +18,8 @@ from dvk.composer.compact.algorithms import Schedule, algorithms, elements, name
 from dvk.composer.compact.symbolic import packet
 from dvk.composer.compact.write import DEVICES, fused, written
 from dvk.composer.compose import Plan
+from dvk.composer.effects import is_view
 from dvk.composer.fuse import Group
-from dvk.composer.lowering import is_view
 from dvk.composer.prims import FLOATS, View
 from dvk.composer.triton_product_schedule import pays
 from dvk.composer.work import does

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dvk.composer import cudnn, pages
-from dvk.composer.lowering import OWN, RULES, VIEWS, lower
+from dvk.composer.effects import is_view, written
+from dvk.composer.lowering import OWN, RULES, lower
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
 from dvk.composer.recipes.edit import is_random
@@ -165,9 +166,7 @@ def _left(value: object) -> bool:
 
 def is_static(graph: Graph) -> bool:
     """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
-    from dvk.composer.lowering import writes_in_place
-
-    return not any(writes_in_place(n) or is_random(n) or (n.op.startswith("aten.batch_norm") and n.args[5]) for n in graph.nodes)
+    return not any(written(n) or is_random(n) for n in graph.nodes)
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
@@ -189,7 +188,7 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
 
     def allow(node: Node) -> bool:
         operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
-        if operator in VIEWS or operator == "getitem":
+        if is_view(node):
             return True
         if operator in REDUCING:
             return "fuse_rowwise" in names

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dvk.composer.lowering import is_view, walk_refs
+from dvk.composer.effects import rename, shared
+from dvk.composer.lowering import walk_refs
 from dvk.records import Graph, Node
 
 
@@ -72,18 +73,8 @@ def returned_memory(graph: Graph) -> set[str]:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            if is_view(producers[name]):
-                walk_refs(producers[name].args, pending.append)
+            pending += shared(producers[name])
     return found
-
-
-def rename(value: Any, mapping: dict[str, str]) -> Any:
-    """An encoded operand with references renamed."""
-    if isinstance(value, dict):
-        if set(value) == {"ref"}:
-            return {"ref": mapping.get(value["ref"], value["ref"])}
-        return {k: rename(v, mapping) for k, v in value.items()}
-    return [rename(v, mapping) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str, str]) -> Graph:

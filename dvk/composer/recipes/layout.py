@@ -6,7 +6,8 @@ again whenever they are written. What the module returns keeps the layout PyTorc
 
 from __future__ import annotations
 
-from dvk.composer.lowering import RULES, VIEWS, pinned
+from dvk.composer.effects import is_view
+from dvk.composer.lowering import RULES, pinned
 from dvk.composer.recipes.edit import is_output, outputs_as_before, packet, rebuilt, ref, sees_layout, users
 from dvk.records import Graph, Node
 
@@ -50,7 +51,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _elementwise(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:
     name = packet(node)
-    if name not in RULES or name in VIEWS or node.shape is None or len(node.shape) != 4:
+    if name not in RULES or is_view(node) or node.shape is None or len(node.shape) != 4:
         return False
     return any((source := ref(a)) in laid and nodes[source or ""].shape == node.shape for a in node.args)
 

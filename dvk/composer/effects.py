@@ -1,0 +1,245 @@
+"""What an operator writes and whose memory its results share, by its schema.
+
+PyTorch declares both: `add_.Tensor(Tensor(a!) self, ...) -> Tensor(a!)` writes its first operand and returns it, `slice.Tensor(Tensor(a)
+self, ...) -> Tensor(a)` returns a view. The declarations are read from the file that torch is built from and brings along: this side
+loads no torch. What they leave out is in `UNDECLARED` (a test compares with PyTorch's samples of operators).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dvk.records import Node
+
+UNDECLARED = frozenset({
+    "_unsafe_view", "align_tensors", "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cartesian_prod",
+    "channel_shuffle", "conj_physical", "dropout", "dsplit", "einsum", "feature_alpha_dropout", "feature_dropout", "histogramdd",
+    "hsplit", "meshgrid", "pixel_shuffle", "pixel_unshuffle", "sum_to_size", "to_mkldnn", "type_as", "unsafe_chunk", "unsafe_split",
+    "unsafe_split_with_sizes", "vsplit"})
+"""Operators without a declared alias whose result may be an operand, or a view of one."""
+OURS = frozenset({"getitem", "restrided"})
+"""The same among operators that are not PyTorch's."""
+METADATA = frozenset({"detach_"})
+"""Declared as writing, but no value changes."""
+REBINDING = frozenset({"set_", "resize_", "resize_as_", "resize_as_sparse_", "swap_", "set_data"})
+"""Operators that give a tensor other memory: what shared its memory before does so no more."""
+
+_DECLARED = re.compile(r"^- func: (?:aten::)?(\S+?)(\(.*)$", re.MULTILINE)
+_DERIVED = re.compile(r"^- func: (\w+)_((?:\.\w+)?)(\(.*)\n(?:  .*\n)*?  autogen: (?:.*, )?\1\2(?:,|$)", re.MULTILINE)
+"""In-place operators from which PyTorch derives one that writes nothing."""
+_ALIAS = re.compile(r"\(([a-z]+(?:\|[a-z]+)*)(!)?(?: -> [*a-z|]+)?\)")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One operand of a schema."""
+
+    name: str
+    kind: str
+    """Its type without aliases, as in `Tensor[]`."""
+    default: str | None
+    aliases: frozenset[str]
+    written: bool
+    by_name: bool
+    """It is passed by keyword only."""
+
+    @property
+    def plain(self) -> tuple[str, str, str | None]:
+        """What another schema must have in common to be called the same way."""
+        return self.name, self.kind, self.default
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The declaration of an operator."""
+
+    arguments: tuple[Argument, ...]
+    returned: frozenset[str]
+    """Alias sets of the results."""
+    results: tuple[str, ...]
+    """Types of the results, without aliases."""
+
+    def operands(self, node: Node) -> Iterator[tuple[Argument, Any]]:
+        """Each declared operand that the call gives, with what it gives."""
+        positional = [a for a in self.arguments if not a.by_name]
+        yield from zip(positional, node.args, strict=False)
+        for argument in self.arguments:
+            if argument.name in node.kwargs:
+                yield argument, node.kwargs[argument.name]
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Operator with its overload → the rest of its declaration."""
+    spec = find_spec("torchgen")
+    path = Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml" if spec and spec.origin else None
+    if path is not None and path.is_file():
+        text = path.read_text(encoding="utf-8")
+        derived = {packet + overload: _ALIAS.sub("", rest) for packet, overload, rest in _DERIVED.findall(text)}
+        return derived | dict(_DECLARED.findall(text))
+    import torch
+
+    return dict(_DECLARED.findall("\n".join(f"- func: {schema}" for schema in torch._C._jit_get_all_schemas())))
+
+
+@cache
+def schema(op: str) -> Schema | None:
+    """The declaration of `aten.add_.Tensor`; None where there is none."""
+    if not op.startswith("aten."):
+        return None
+    packet, _, overload = op.removeprefix("aten.").partition(".")
+    text = _texts().get(packet if overload in ("", "default") else f"{packet}.{overload}")
+    if text is None:
+        return None
+    taken, _, given = text.rpartition(" -> ")
+    arguments: list[Argument] = []
+    by_name = False
+    for part in _parts(taken[1:-1]):
+        if part == "*":
+            by_name = True
+            continue
+        declared, _, default = part.partition("=")
+        kind, _, name = declared.rpartition(" ")
+        found = _ALIAS.search(kind)
+        aliases = frozenset(found[1].split("|")) if found else frozenset()
+        arguments.append(Argument(name, _ALIAS.sub("", kind), default or None, aliases, bool(found and found[2]), by_name))
+    returned = frozenset(letter for names, _ in _ALIAS.findall(given) for letter in names.split("|"))
+    results = tuple(part.split(" ")[0] for part in _parts(_ALIAS.sub("", given).strip("()")))
+    return Schema(tuple(arguments), returned, results)
+
+
+def _parts(text: str) -> list[str]:
+    """The text cut at the commas that are in no bracket."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    return [part for part in (*parts, text[start:].strip()) if part]
+
+
+def twin(op: str) -> str | None:
+    """The operator that computes what `op` writes into its one written operand, and writes nothing; None where there is none.
+
+    `aten.add.Tensor` for `aten.add_.Tensor` and for `aten.add.out`: the same operands, but for `out`, of the same types and defaults.
+    """
+    declared = schema(op)
+    changed = [a for a in declared.arguments if a.written] if declared else []
+    if declared is None or len(changed) != 1 or changed[0].kind != "Tensor":
+        return None
+    packet = op.split(".")[1]
+    packet = packet if changed[0].by_name else packet.removesuffix("_")
+    wanted = [a.plain for a in declared.arguments if not (a.written and a.by_name)]
+    for name in _overloads(packet):
+        other = schema(name)
+        if other is not None and other.results == ("Tensor",) and [a.plain for a in other.arguments] == wanted and \
+                not any(a.written for a in other.arguments):
+            return name
+    return None
+
+
+@cache
+def _overloads(packet: str) -> tuple[str, ...]:
+    return tuple(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in _texts() if name.partition(".")[0] == packet)
+
+
+def packet_of(op: str) -> str:
+    """`add` for `aten.add.Tensor`; the name itself for what is no ATen operator."""
+    return op.split(".")[1] if op.startswith("aten.") else op
+
+
+def is_view(node: Node) -> bool:
+    """The result may share memory with an operand that the operator does not write."""
+    name, declared = packet_of(node.op), schema(node.op)
+    if name in UNDECLARED or name in METADATA or node.op == "getitem":
+        return True
+    return declared is not None and any(a.aliases & declared.returned and not a.written for a in declared.arguments)
+
+
+def shared(node: Node) -> list[str]:
+    """Values with which the result may share memory: those it is a view of, and those that it has written and returns."""
+    declared = schema(node.op)
+    if node.op in ("param", "buffer", "const") or packet_of(node.op) in UNDECLARED | OURS:
+        return refs([list(node.args), node.kwargs])
+    if declared is None:
+        return _foreign(node)
+    found = [value for argument, value in declared.operands(node) if argument.aliases & declared.returned]
+    if packet_of(node.op) in REBINDING:
+        found = [value for argument, value in declared.operands(node) if argument.kind == "Tensor"]
+    return refs(found)
+
+
+def written(node: Node) -> list[str]:
+    """Values whose memory the operator writes: in place, by `out=`, or the running statistics of a norm that trains."""
+    declared = schema(node.op)
+    if declared is None:
+        return _foreign(node)
+    if packet_of(node.op) in METADATA:
+        return []
+    given = list(declared.operands(node))
+    found = [value for argument, value in given if argument.written]
+    named = {argument.name: value for argument, value in given}
+    statistics = [value for name, value in named.items() if name in ("running_mean", "running_var")]
+    if statistics and not found:
+        flags = [value for name, value in named.items() if name in ("training", "train", "use_input_stats")]
+        found = statistics if all(flags) else []
+    return refs(found)
+
+
+def _foreign(node: Node) -> list[str]:
+    """Operands of an ATen operator that the file does not declare and that by its name writes: it may be any of them."""
+    if not node.op.startswith("aten."):
+        return []
+    _, packet, overload = node.op.split(".")
+    writes = packet.endswith("_") and not packet.endswith("__") or overload.endswith("out") or "out" in node.kwargs
+    return refs([list(node.args), node.kwargs]) if writes else []
+
+
+def refs(value: Any) -> list[str]:
+    """Names referenced in an encoded operand, in order."""
+    if isinstance(value, dict):
+        return [value["ref"]] if set(value) == {"ref"} else [name for part in value.values() for name in refs(part)]
+    return [name for part in value for name in refs(part)] if isinstance(value, (list, tuple)) else []
+
+
+def rename(value: Any, mapping: dict[str, str]) -> Any:
+    """An encoded operand with references renamed."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            return {"ref": mapping.get(value["ref"], value["ref"])}
+        return {k: rename(v, mapping) for k, v in value.items()}
+    return [rename(v, mapping) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+class Memory:
+    """Which values may share memory, as classes of their names."""
+
+    def __init__(self, nodes: tuple[Node, ...] = ()):
+        self._parent: dict[str, str] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """Take in an operator's result."""
+        for other in shared(node):
+            self._parent[self.of(other)] = self.of(node.name)
+
+    def of(self, name: str) -> str:
+        """A name that stands for all that may share memory with this one."""
+        while (parent := self._parent.get(name, name)) != name:
+            self._parent[name] = name = self._parent.get(parent, parent)
+        return name
+
+
+def touched(nodes: tuple[Node, ...]) -> set[str]:
+    """Values whose memory some operator writes, under whichever name."""
+    memory = Memory(nodes)
+    changed = {memory.of(name) for node in nodes for name in written(node)}
+    return {node.name for node in nodes if memory.of(node.name) in changed} if changed else set()
