@@ -148,8 +148,7 @@ class Candidate(Record):
     title: str = Field("", description="One line for people: the idea, e.g. `fused epilogue, vector width 8`.")
     skills: tuple[str, ...] = Field((), description="Names of the skills behind it.")
     recipes: tuple[str, ...] = Field((), description="Composer recipes applied, in order.")
-    schedule: dict[str, Any] = Field(
-        default_factory=dict, description="Composer schedule by kernel name; empty otherwise.")
+    schedule: dict[str, Any] = Field(default_factory=dict, description="Composer schedule by kernel name; empty otherwise.")
 
     @property
     def id(self) -> str:
@@ -295,6 +294,7 @@ class Verdict(Record):
     seconds: float = Field(0.0, description="Wall clock the judge spent.")
     stages_s: dict[str, float] = Field(default_factory=dict, description="Of it, by stage: setup, record, compile, check, time, queue …")
     log: str = Field("", description="The last part of what the candidate printed.")
+    traceback: str = Field("", description="Of an exception inside dvk that ended the work on the task; empty otherwise.")
 
     @property
     def degenerate(self) -> bool:

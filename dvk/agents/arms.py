@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dvk import crashes
 from dvk.agents import dialects, policy, writers
 from dvk.agents.judging import Docket
 from dvk.agents.rollout import sampling
@@ -54,13 +55,17 @@ def answered(
         room(config, default_device()), config, require_kernels=settings.require_kernels)
     asked: dict[str, Conversation] = {}
     askers: dict[str, list[K]] = defaultdict(list)
+    turns: dict[tuple[K, int], Turn] = {}
     for key, arm in arms.items():
-        question = policy.ask(dialect, arm.subject, arm.skills, (), config.agents)
+        question = crashes.fenced("playing it", policy.ask, dialect, arm.subject, arm.skills, (), config.agents)
+        if isinstance(question, crashes.Crashed):
+            said = Turn(verdict=crashes.verdict(question, "search"))
+            turns |= {(key, sample): said for sample in range(config.trials.samples)}
+            continue
         digest = content_hash(json.dumps(question.messages, sort_keys=True, default=str))
         asked[digest] = question
         askers[digest].append(key)
     run = object()
-    turns: dict[tuple[K, int], Turn] = {}
     pending: set[tuple[K, int]] = set()
     try:
         for batch in _batches(list(asked), config):

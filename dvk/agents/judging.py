@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from dvk import crashes
 from dvk.config import Config
 from dvk.harness.court import Contract, Court
 from dvk.harness.courts import AnyCourt, elsewhere, open_court
@@ -99,6 +100,8 @@ class Docket(Generic[K]):
     def results(self, *, wait: bool) -> list[tuple[K, Verdict]]:
         """What has been judged since the last call; when `wait` and there is nothing yet, at least one, unless nothing is pending.
 
+        An exception of ours while a candidate is judged is its verdict, `broken_task` with a traceback.
+
         Raises:
             MachineError: no sandbox can be started.
         """
@@ -125,23 +128,38 @@ class Docket(Generic[K]):
 
     def _work(self, number: int) -> None:
         court: AnyCourt | None = None
+        held: str | None = None
         try:
-            while (job := self._take(court)) is not None:
+            while (job := self._take(court, held)) is not None:
                 name, task, candidate = job
-                if court is None:
-                    gpu = gpu_for(task, number)
-                    court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
-                    court.sharers = self.workers
-                    if isinstance(court, Court):
-                        court.make_room = self.make_room
-                elif court.task.id != task.id:
-                    court.turn_to(task)
-                self._results.put((name, self._verdict(court, task, candidate)))
+                held = task.id
+                try:
+                    court = self._court(court, task, number)
+                    verdict = self._verdict(court, task, candidate)
+                except Exception as error:  # the fence: see dvk.crashes
+                    if crashes.ends_all(error):
+                        raise
+                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.tier)
+                    if court is not None:  # what it was at is unknown
+                        court.close()
+                self._results.put((name, verdict))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             self._results.put(error)
         finally:
             if court is not None:
                 court.close()
+
+    def _court(self, court: AnyCourt | None, task: Task, number: int) -> AnyCourt:
+        """`court`, turned to the task, or a new one."""
+        if court is None:
+            gpu = gpu_for(task, number)
+            court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
+            court.sharers = self.workers
+            if isinstance(court, Court):
+                court.make_room = self.make_room
+        elif court.task.id != task.id:
+            court.turn_to(task)
+        return court
 
     def _verdict(self, court: AnyCourt, task: Task, candidate: Candidate) -> Verdict:
         flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **elsewhere(self.config)}
@@ -158,9 +176,8 @@ class Docket(Generic[K]):
 
         return self._once.ask(asked, judge)[0]
 
-    def _take(self, court: AnyCourt | None) -> tuple[K, Task, Candidate] | None:
-        """The next job, of the task at hand if there is one; waits for one; None when closed."""
-        held = court.task.id if court is not None else None
+    def _take(self, court: AnyCourt | None, held: str | None) -> tuple[K, Task, Candidate] | None:
+        """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
         with self._changed:
             while self._open:
                 if held is not None and self._waiting.get(held):

@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dvk import crashes
 from dvk.agents import policy, selection, summary
 from dvk.agents.dialects import Dialect
 from dvk.agents.showing import Subject
 from dvk.agents.turns import best_window
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
+from dvk.crashes import Crashed
 from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, Verdict, content_hash
 
 ROLES: tuple[Role, ...] = ("selection", "policy", "summary")
@@ -53,6 +55,8 @@ class Talk:
     """Positions of the turns that this iteration goes on from."""
     since: int = 0
     """Position of this iteration's first turn."""
+    ended: bool = False
+    """Nothing more will be added to it."""
 
     @property
     def context(self) -> list[Turn]:
@@ -92,6 +96,7 @@ class Play:
         self._talks: list[Talk] = []
         self._proposed: list[Skill] = []
         self._summarised: Talk | None = None
+        self._failed = False
         settings = config.rollout
         if self.offered and settings.schemes:
             for scheme in range(settings.schemes):
@@ -104,6 +109,11 @@ class Play:
             without = settings.rollouts * max(1, settings.schemes + settings.null_scheme)
         for rollout in range(without):
             self._begin(Key(position, "policy", None, rollout))
+
+    @property
+    def failed(self) -> bool:
+        """See `fail`: what comes of its conversations is not wanted any more."""
+        return self._failed
 
     @property
     def done(self) -> bool:
@@ -163,6 +173,15 @@ class Play:
         else:
             self._next(talk)
 
+    def fail(self, crash: Crashed) -> None:
+        """An exception ended the episode: conversations that have not ended are left out, but for one that says so."""
+        self._failed, self.ready, self.num_open = True, [], 0
+        self._talks = [talk for talk in self._talks if talk.ended]
+        rollout = sum(talk.key.role == "policy" for talk in self._talks)
+        told = Talk(Key(self.position, "policy", None, rollout), ended=True)
+        self._talks.append(told)
+        self._add(told, Turn(verdict=crashes.verdict(crash, "search")))
+
     def episode(self) -> Episode:
         """What was played, conversations in the order of their keys; those of one role are peers."""
         talks = sorted(self._talks, key=lambda talk: order(talk.key))
@@ -194,6 +213,7 @@ class Play:
         self.ready.append(talk)
 
     def _end(self, talk: Talk) -> None:
+        talk.ended = True
         self.num_open -= 1
         if self.num_open == 0 and self._summarised is None:
             self._begin_summaries()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dvk import crashes
 from dvk.agents.briefs import Brief
 from dvk.agents.dialects import Dialect, Prose
 from dvk.agents.reading import Malformed, visible
@@ -83,3 +84,5 @@ def _read(dialect: Dialect, subject: Subject, answer: Completion) -> Reply:
         return Reply(**said, task=subject.task.id, found=dialect.read_policy(subject, answer))
     except Malformed as error:
         return Reply(**said, task=subject.task.id, found=str(error), shown=error.shown)
+    except Exception as error:  # noqa: BLE001 - whatever a model wrote costs that answer and no more
+        return Reply(**said, task=subject.task.id, found=crashes.crashed(error, "reading it").message)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dvk
-from dvk import machine, resources, tasks
+from dvk import crashes, machine, resources, tasks
 from dvk.agents.showing import Subject
 from dvk.composer import CannotCompose, Captured
 from dvk.composer.many import capture_many
@@ -24,7 +24,7 @@ from dvk.records import Backend, Device, Task, content_hash
 from dvk.tasks import beside
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 3
+VERSION = 4
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
@@ -53,7 +53,7 @@ def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Con
             yield subject
             continue
         made = next(fresh)
-        if where is not None and isinstance(made, Subject):
+        if where is not None and isinstance(made, Subject) and not (made.cannot is not None and made.cannot.traceback):
             _keep(where, made)
         yield made
 
@@ -63,7 +63,7 @@ def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Conf
 
     def examine(path: Path) -> Task | DvkError:
         try:
-            return tasks.load(str(path), device=device, limits=config.limits)
+            return crashes.fenced("loading it", tasks.load, str(path), device=device, limits=config.limits)
         except DvkError as error:
             return error
 
@@ -81,7 +81,7 @@ def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Conf
             while isinstance(found := examined[given], DvkError):
                 yield found
                 given += 1
-            yield Subject(found, None if isinstance(captured, CannotCompose) else captured, backend)
+            yield Subject(found, None, backend, captured) if isinstance(captured, CannotCompose) else Subject(found, captured, backend)
             given += 1
     for rest in examined[given:]:
         assert isinstance(rest, DvkError)
@@ -108,12 +108,13 @@ def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
         captured = None if found["captured"] is None else Captured.model_validate(found["captured"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Subject(task, captured, backend) if beside.holds(path.resolve().parent, task.beside) else None
+    cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
+    return Subject(task, captured, backend, cannot) if beside.holds(path.resolve().parent, task.beside) else None
 
 
 def _keep(where: Path, subject: Subject) -> None:
     where.parent.mkdir(parents=True, exist_ok=True)
     captured = subject.captured.model_dump(mode="json") if subject.captured is not None else None
     aside = where.with_suffix(f".{os.getpid()}")
-    aside.write_text(json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured}))
+    aside.write_text(json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured, "cannot": str(subject.cannot or "")}))
     aside.rename(where)

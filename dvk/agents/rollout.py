@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from dvk.agents import branching, dialects, policy, selection, writers
 from dvk.agents.judging import Docket
@@ -18,6 +18,7 @@ from dvk.agents.play import ROLES, Key, Play, Talk, order
 from dvk.agents.showing import Subject
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
+from dvk.crashes import Crashed, fenced
 from dvk.harness.backends import default_device
 from dvk.harness.courts import room
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
@@ -26,6 +27,8 @@ from dvk.skills import Library
 REDRAW_TEMPERATURE = 1.0
 """At the least, of answers drawn again: a greedy one would be the same once more, one at 0.7 mostly makes the same mistake."""
 Judging = Docket[tuple[Play, Talk]]
+P = ParamSpec("P")
+T = TypeVar("T")
 OnTurn = Callable[[Key, Turn], None]
 """Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
 
@@ -87,8 +90,11 @@ def play_many(
                 if dialect.reads_graph and subject.captured is None:
                     yield Episode(task=subject.task, step=step)
                     continue
-                offered = selection.candidates(subject, library, config.agents) if library is not None else []
-                plays[position] = Play(position, subject, offered, dialect, config, proposer=backbone.name, step=step)
+                begun = begin(position, subject, library, dialect, config, backbone.name, step)
+                if begun.failed:
+                    yield begun.episode()
+                else:
+                    plays[position] = begun
             ready = sorted(((one, talk) for one in plays.values() for talk in one.ready), key=lambda pair: order(pair[1].key))
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
@@ -103,7 +109,7 @@ def play_many(
                 verdicts = court.results(wait=True)
             for (one, talk), verdict in verdicts:
                 if isinstance(one, Play) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
-                    one.judged(talk, verdict)
+                    guarded(one, one.judged, talk, verdict)
             for one in list(plays.values()):
                 news, one.news = one.news, []
                 for key, turn in news:
@@ -114,6 +120,29 @@ def play_many(
     finally:
         if judging is None:
             court.close()
+
+
+def begin(
+    position: int, subject: Subject, library: Library | None, dialect: dialects.Dialect, config: Config, proposer: str, step: int
+) -> Play:
+    """A task's episode before its first question, with the skills that it may choose from."""
+    offered = fenced("choosing skills", selection.candidates, subject, library, config.agents) if library is not None else []
+    found = [] if isinstance(offered, Crashed) else offered
+    one = Play(position, subject, found, dialect, config, proposer=proposer, step=step)
+    if isinstance(offered, Crashed):
+        one.fail(offered)
+    return one
+
+
+def guarded(one: Play, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+    """What `work` on a task's episode returns; None where the episode is over because of an exception, this one or an earlier."""
+    if one.failed:
+        return None
+    found = fenced("playing it", work, *args, **named)
+    if isinstance(found, Crashed):
+        one.fail(found)
+        return None
+    return found
 
 
 def converse(
@@ -133,7 +162,9 @@ def converse(
     """
     groups: dict[tuple[int, int], list[tuple[Play, Talk, Conversation]]] = {}
     for one, talk in batch:
-        question = one.ask(talk)
+        question = guarded(one, one.ask, talk)
+        if question is None:
+            continue
         repeated = asked_before[_digest(question)]
         groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
     asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
@@ -154,7 +185,7 @@ def converse(
                     unread.append(asked)
                 elif policy.unread(answer):
                     lost.append(Lost(one, talk, branching.Unread(one.subject, question, answer), draws, redrawn))
-                elif (candidate := one.heard(talk, answer, redrawn)) is not None:
+                elif (candidate := guarded(one, one.heard, talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
                 break
@@ -173,11 +204,11 @@ def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect,
             group = [one for one in lost if one.draws == draws]
             for place, answer, tried in branching.mended(backbone, dialect, [one.unread for one in group], most, draws):
                 one = left.pop(id(group[place]))
-                if (candidate := one.play.heard(one.talk, answer, one.redrawn + tried)) is not None:
+                if (candidate := guarded(one.play, one.play.heard, one.talk, answer, one.redrawn + tried)) is not None:
                     yield one.play, one.talk, candidate
     finally:  # time may be over in the middle
         for one in left.values():
-            one.play.heard(one.talk, one.unread.answer, one.redrawn)
+            guarded(one.play, one.play.heard, one.talk, one.unread.answer, one.redrawn)
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:

@@ -6,9 +6,9 @@ Budgets are in tokens, texts in characters: what is shown must not depend on who
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dvk.composer import Captured
+from dvk.composer import CannotCompose, Captured
 from dvk.records import Backend, Skill, Task, TensorSpec
 from dvk.tasks.sizes import num_bytes, tensor_bytes
 
@@ -26,6 +26,8 @@ class Subject:
     captured: Captured | None
     """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
     backend: Backend
+    cannot: CannotCompose | None = field(default=None, compare=False)
+    """Why there is no graph, where that is known."""
 
 
 def cut(text: str, num_tokens: int) -> str:

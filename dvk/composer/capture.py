@@ -14,18 +14,20 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dvk import crashes
 from dvk.composer.blocks import block_of
 from dvk.composer.effects import touched
 from dvk.composer.functionalize import functionalized
 from dvk.config import Limits
-from dvk.errors import DvkError
+from dvk.errors import TaskError
 from dvk.records import Graph, Node, Task
+from dvk.sandbox import Death, call
 
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
@@ -36,7 +38,11 @@ HELD = ("param", "buffer", "const")
 
 
 class CannotCompose(Exception):
-    """The module is outside what the composer covers; the message says why."""
+    """The module is outside what the composer covers; the message says why. `traceback`: of an exception of ours; empty otherwise."""
+
+    def __init__(self, message: str, traceback: str = ""):
+        super().__init__(message)
+        self.traceback = traceback
 
 
 class Captured(BaseModel):
@@ -62,27 +68,38 @@ def capture(task: Task, limits: Limits) -> Captured:
 
     Raises:
         CannotCompose: the module is outside what can be captured.
-        DvkError: the child could not run.
+        MachineError: the child could not be started.
     """
-    from dvk.sandbox import Death, call
-
     answer = call("dvk.composer.capture:child", {"task": task.model_dump(mode="json")}, limits)
     if isinstance(answer, Death):
-        raise DvkError(f"capturing the module ended with {answer.reason}", "see the log above, or run the module alone first")
+        raise CannotCompose(ended(answer))
     if "cannot" in answer.value:
-        raise CannotCompose(answer.value["cannot"])
+        raise CannotCompose(answer.value["cannot"], answer.value.get("traceback", ""))
     return Captured.model_validate(answer.value["captured"])
+
+
+def ended(death: Death) -> str:
+    """Why there is no graph, where the process that was to make it has ended."""
+    lines = [line.strip() for line in death.log.splitlines() if line.strip()]
+    return f"capturing the module ended with {death.reason}" + (f"; it printed last: {lines[-1][:300]}" if lines else "")
 
 
 def child(channel: Any) -> None:
     """Child side of `capture`."""
-    request = channel.receive()
+    channel.send(answered(Task.model_validate(channel.receive()["task"]), trace))
+
+
+def answered(task: Task, trace: Callable[[Task], Captured]) -> dict[str, str | dict[str, Any]]:
+    """What the parent is sent: `captured`, or why not as `cannot`, with the `traceback` of an exception that is ours."""
     try:
-        captured = trace(Task.model_validate(request["task"]))
+        return {"captured": trace(task).model_dump(mode="json")}
     except CannotCompose as error:
-        channel.send({"cannot": str(error)})
-        return
-    channel.send({"captured": captured.model_dump(mode="json")})
+        return {"cannot": str(error)}
+    except TaskError as error:
+        return {"cannot": error.message}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code is run here
+        crash = crashes.crashed(error, "capturing it")
+        return {"cannot": crash.message, "traceback": crash.traceback}
 
 
 def trace(task: Task) -> Captured:
@@ -129,8 +146,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
         with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked(model) as modes:
             program = torch.export.export(model, tuple(args), strict=False)
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
-        first = str(error).strip().splitlines()
-        raise CannotCompose(f"torch.export: {first[0] if first else type(error).__name__}") from None
+        raise CannotCompose(f"torch.export: {crashes.said(error)}") from None
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
     return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, asked=tuple(sorted(modes)), blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
-from dvk.composer.capture import CannotCompose, Captured, trace, trace_module
+from dvk.composer.capture import CannotCompose, Captured, answered, ended, trace, trace_module
 from dvk.config import Limits
 from dvk.records import Device, Graph, Node, Task
 from dvk.sandbox import Death
@@ -50,9 +50,9 @@ def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers:
     requests = ({"task": task.model_dump(mode="json")} for task in tasks)
     for index, answer in each("dvk.composer.many:child", requests, limits, per_child=per_child, num_workers=num_workers):
         if isinstance(answer, Death):
-            yield index, CannotCompose(f"capturing the module ended with {answer.reason}")
+            yield index, CannotCompose(ended(answer))
         elif "cannot" in answer:
-            yield index, CannotCompose(answer["cannot"])
+            yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
         else:
             yield index, Captured.model_validate(answer["captured"])
 
@@ -63,19 +63,13 @@ def child(channel: Any) -> None:
     """Sandbox target; see `dvk.tasks.batch`."""
     import torch
 
-    from dvk.errors import TaskError
-
     torch.set_num_threads(1)
     gc.disable()  # full collections walk all of torch's objects
     for position, request in enumerate(channel.receive()["requests"], 1):
         if position % COLLECT_EVERY == 0:
             gc.collect()
         before = set(sys.modules)
-        try:
-            answer: dict[str, Any] = {"captured": trace_quickly(Task.model_validate(request["task"])).model_dump(mode="json")}
-        except (CannotCompose, TaskError) as error:
-            answer = {"cannot": str(error)}
-        channel.send(answer)
+        channel.send(answered(Task.model_validate(request["task"]), trace_quickly))
         for name in set(sys.modules) - before:
             if name.startswith("dvk_source_"):
                 del sys.modules[name]  # hundreds of tasks' globals are memory

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dvk import machine
+from dvk import crashes, machine
 from dvk.config import Config
 from dvk.harness import recording
 from dvk.harness.court import Contract, Court
@@ -84,6 +84,8 @@ class Pool:
     ) -> Iterator[tuple[int, Verdict]]:
         """(position of the job, verdict) as each ends, one a job. Several threads may call it at once.
 
+        An exception of ours while a candidate is judged is its verdict, `broken_task` with a traceback.
+
         Args:
             jobs: what to judge.
             tier, baselines, backward, require_kernels, contract, profile: see `Court`.
@@ -106,26 +108,37 @@ class Pool:
             court: AnyCourt | None = None
             kind: object = None
             hand = _Hand(gpu_for(jobs[0][0], first + number) if jobs else None)
+
+            def judged(task: Task, candidate: Candidate) -> Verdict:
+                nonlocal court, kind
+                if court is not None and court.task.id != task.id:
+                    court.turn_to(task)
+                elif court is None:
+                    gpu = gpu_for(task, first + number)
+                    kind = gpu, backward, require_kernels, contract, profile
+                    court = self._again(kind, task) or open_court(
+                        task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
+                court.sharers = self.workers if self._keep else len(threads)
+                if isinstance(court, Court):
+                    court.make_room = self.make_room
+                mine = court
+                flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
+                if profile:
+                    flags["profile"] = profile
+                name = key(task, candidate, tier, baselines, self.config, flags)
+                return once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))[0]
+
             try:
                 while (job := desk.take(hand)) is not None:
                     position, (task, candidate) = job
-                    if court is not None and court.task.id != task.id:
-                        court.turn_to(task)
-                    elif court is None:
-                        gpu = gpu_for(task, first + number)
-                        kind = gpu, backward, require_kernels, contract, profile
-                        court = self._again(kind, task) or open_court(
-                            task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract,
-                            profile=profile)
-                    court.sharers = self.workers if self._keep else len(threads)
-                    if isinstance(court, Court):
-                        court.make_room = self.make_room
-                    mine = court
-                    flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
-                    if profile:
-                        flags["profile"] = profile
-                    name = key(task, candidate, tier, baselines, self.config, flags)
-                    verdict, _ = once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))  # noqa: B023 - asked at once
+                    try:
+                        verdict = judged(task, candidate)
+                    except Exception as error:  # the fence: see dvk.crashes
+                        if crashes.ends_all(error):
+                            raise
+                        verdict = crashes.verdict(crashes.crashed(error, "judging it"), tier)
+                        if court is not None:  # what it was at is unknown
+                            court.close()
                     results.put((position, verdict))
                 if court is not None:
                     self._rest(kind, court)

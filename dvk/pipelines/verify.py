@@ -9,18 +9,21 @@ With `resume`, candidates that the run folder already has a verdict for are not 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dvk import machine, tasks
+from dvk import crashes, machine, tasks
 from dvk.config import Config
-from dvk.errors import UsageError
+from dvk.errors import TaskError, UsageError
 from dvk.harness import BASELINES, Pool, backends, static
 from dvk.harness.courts import room
 from dvk.harness.kernelgym import remote
 from dvk.harness.remembered import Remembered
+from dvk.pipelines import tracebacks
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
 from dvk.tasks.sourcetext import read_source
@@ -119,6 +122,7 @@ class Row:
             "untimed_reason": v.untimed_reason,
             "machine": v.machine,
             "seconds": v.seconds,
+            "traceback": v.traceback or None,
         }
 
 
@@ -156,19 +160,14 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         missing = [i for i in range(len(request.jobs)) if i not in rows]
         loaded = _load(request, [(i, *placed[i]) for i in missing], config)
 
-        def work() -> Iterator[tuple[Task, Candidate]]:
-            for i in missing:
-                yield loaded[request.jobs[i].reference, placed[i][1]], placed[i][0]
+        def task_of(i: int) -> Task | TaskError:
+            return loaded[request.jobs[i].reference, placed[i][1]]
 
-        workers = _workers(request, len(missing), config, {device for _, device in placed})
-        pool = Pool(workers, config, None if request.anew else Remembered())
-        found = pool.map(
-            work(), tier=request.tier, baselines=request.baselines, backward=request.backward,
-            require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
-        )
-        for position, verdict in found:
-            i = missing[position]
+        def keep(i: int, verdict: Verdict) -> None:
             rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
+            tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
+            task = task_of(i)
+            beside = task.beside if isinstance(task, Task) else ()
             run.append(
                 VERDICTS,
                 {
@@ -177,11 +176,26 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
                     "candidate": request.jobs[i].label,
                     "backend": placed[i][0].backend,
                     "verdict": verdict.model_dump(mode="json"),
-                    "beside": {name: content_hash(text) for name, text in loaded[request.jobs[i].reference, placed[i][1]].beside},
+                    "beside": {name: content_hash(text) for name, text in beside},
                 },
             )
             if progress is not None:
                 progress(len(rows), len(request.jobs), rows[i])
+
+        for i in missing:
+            if isinstance(found := task_of(i), TaskError):
+                keep(i, crashes.verdict(crashes.crashed(found, "loading it"), request.tier))
+        playable = [(i, task) for i in missing if isinstance(task := task_of(i), Task)]
+        workers = _workers(request, len(missing), config, {device for _, device in placed})
+        pool = Pool(workers, config, None if request.anew else Remembered())
+        judged = pool.map(
+            ((task, placed[i][0]) for i, task in playable), tier=request.tier, baselines=request.baselines, backward=request.backward,
+            require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
+        )
+        for position, verdict in judged:
+            keep(playable[position][0], verdict)
+        if (line := tracebacks.told(run, "candidate")) is not None:
+            print(line, file=sys.stderr)
         if not run.finished:
             run.finish("done")
         return [rows[i] for i in range(len(request.jobs))], run.path
@@ -291,15 +305,24 @@ def _place(job: Job, request: Request, there: Sequence[Device] | None) -> tuple[
 
 def _load(
     request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config
-) -> dict[tuple[str, Device], Task]:
+) -> dict[tuple[str, Device], Task | TaskError]:
+    """Each reference examined once, or what is wrong with it; where there is but one, that is raised."""
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
     how: dict[str, Any] = {"inputs": request.inputs, "init": request.init, "eval_mode": request.eval_mode, "dtype": request.dtype}
     if config.remote.judge is not None:
-        return {(reference, device): tasks.unexamined(reference, device=device, **how) for reference, device in wanted}
-    return {
-        (reference, device): tasks.load(reference, device=device, limits=config.limits, **how)
-        for reference, device in wanted
-    }
+        read: Callable[..., Task] = tasks.unexamined
+    else:
+        read = partial(tasks.load, limits=config.limits)
+
+    def load(reference: str, device: Device) -> Task | TaskError:
+        try:
+            return read(reference, device=device, **how)
+        except Exception as error:  # the fence: see dvk.crashes
+            if crashes.ends_all(error) or len({reference for reference, _ in wanted}) == 1:
+                raise
+            return error if isinstance(error, TaskError) else crashes.crashed(error, "loading it")
+
+    return {(reference, device): load(reference, device) for reference, device in wanted}
 
 
 def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
@@ -335,7 +358,9 @@ def _file(reference: str) -> Path:
 
 
 def _unchanged(line: dict[str, Any]) -> bool:
-    """What the reference imports from beside it is as it was when the verdict was written."""
+    """What the reference imports from beside it is as it was when the verdict was written, and no error inside dvk was in the way."""
+    if line["verdict"].get("traceback"):
+        return False
     folder = _file(line["reference"]).resolve().parent
     try:
         return all(content_hash(read_source(folder / name)) == found for name, found in line.get("beside", {}).items())

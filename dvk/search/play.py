@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dvk import crashes
+from dvk.composer import CannotCompose
 from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
 from dvk.search import Problem, Proposals, Strategy
 
@@ -27,8 +29,9 @@ class Judging(Protocol):
 @dataclass
 class _Game:
     problem: Problem
-    proposals: Proposals
-    batch: list[Candidate] | None
+    strategy: Strategy
+    proposals: Proposals | None = None
+    batch: list[Candidate] | None = None
     known: dict[str, Verdict] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     asked: dict[str, Candidate] = field(default_factory=dict)
@@ -40,11 +43,24 @@ class _Game:
         return list(fresh.values())[: max(0, limit - len(self.known))]
 
     def answer(self) -> None:
-        """Tell the strategy what became of its batch."""
-        assert self.batch is not None
+        """Tell the strategy what became of its batch, and hear what it proposes next; at first, only the latter.
+
+        An exception in it ends the game: it is the last turn's verdict.
+        """
         try:
-            self.batch = self.proposals.send([self.known.get(c.id) for c in self.batch])
+            if self.proposals is None:
+                self.proposals = self.strategy(self.problem)
+                self.batch = next(self.proposals)
+            else:
+                self.batch = self.proposals.send([self.known.get(c.id) for c in self.batch or ()])
         except StopIteration:
+            self.batch = None
+        except Exception as error:  # the fence: see dvk.crashes
+            if crashes.ends_all(error):
+                raise
+            cannot = isinstance(error, CannotCompose)
+            crash = crashes.Crashed(f"it cannot be composed: {error}") if cannot else crashes.crashed(error, "composing it")
+            self.turns.append(Turn(verdict=crashes.verdict(crash, "search")))
             self.batch = None
 
     def episode(self) -> Episode:
@@ -56,7 +72,7 @@ def play(problems: Iterable[Problem], strategy: Strategy, judging: Judging, limi
     """An episode a problem, as each ends.
 
     Args:
-        problems: what to play, taken as there is room; none for which `strategy` raises.
+        problems: what to play, taken as there is room.
         strategy: see `dvk.search`.
         judging: as many problems are played at a time as it has workers, so that each can stay with one task.
         limit: candidates judged a problem at most; the strategy is told None for the others and ends there.
@@ -66,8 +82,8 @@ def play(problems: Iterable[Problem], strategy: Strategy, judging: Judging, limi
     while True:
         while len(games) < judging.workers and (following := next(waiting, None)) is not None:
             number, problem = following
-            proposals = strategy(problem)
-            game = _Game(problem, proposals, next(proposals, None))
+            game = _Game(problem, strategy)
+            game.answer()
             if advance(number, game, judging, limit):
                 games[number] = game
             else:

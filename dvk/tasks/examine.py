@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from dvk.crashes import text_of
 from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
 from dvk.tasks import beside, entry, variants
@@ -149,7 +150,7 @@ def _forward(built: Built, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return output
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         hint = "make the example inputs fit forward, or fix forward"
-        if "cuda" in str(error).lower() and built.task.device == "cpu":
+        if "cuda" in text_of(error).lower() and built.task.device == "cpu":
             hint = "the file places something on a GPU: remove .cuda() and device=…, and choose with --device"
         raise fault(f"{built.task.entry} failed on the example inputs", error, hint) from error
 

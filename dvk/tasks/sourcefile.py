@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from dvk.crashes import text_of
 from dvk.errors import Exhausted, TaskError
 from dvk.records import content_hash
 from dvk.tasks import beside
@@ -69,7 +70,7 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), r
 def blame(error: BaseException) -> str:
     """`Kind: message` of `error`, and the last line of an executed source on the way to it."""
     kind = type(error).__name__
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     what = f"{kind}: {text[:600]}" if text else kind
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
@@ -84,7 +85,7 @@ def fault(what: str, error: BaseException, hint: str) -> TaskError:
     """`what` happened because the user's code raised `error`: as something to tell the user."""
     if isinstance(error, SystemExit):
         hint = "guard the call of exit with `if __name__ == '__main__':`, or remove it"
-    lacks = isinstance(error, MemoryError) or _LACKS.search(str(error))
+    lacks = isinstance(error, MemoryError) or _LACKS.search(text_of(error))
     return (Exhausted if lacks else TaskError)(f"{what}: {blame(error)}", hint)
 
 

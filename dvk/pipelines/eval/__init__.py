@@ -25,7 +25,7 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness import backends, ceilings
 from dvk.harness.kernelgym import remote
-from dvk.pipelines import kernelbench
+from dvk.pipelines import kernelbench, tracebacks
 from dvk.pipelines.eval import cleanness, page, playing, recorded, second, suites, tables
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
@@ -69,26 +69,38 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                 cleanness.probe(problems, run, device, config, progress)
             left = [p for p in problems if p.name not in done]
             table = playing.Table(request, config, device, backend, ceilings.load(device), progress)
-            for result in playing.play_all(left, table, on_facts=lambda row: run.append(FACTS, row), on_usage=meter.of):
+            cannot: dict[str, str] = {}
+
+            def found(row: dict[str, Any]) -> None:
+                run.append(FACTS, row)
+                cannot[row["name"]] = row.get("cannot", "")
+                tracebacks.keep(run, row["name"], [row.get("traceback", "")])
+
+            for result in playing.play_all(left, table, on_facts=found, on_usage=meter.of):
                 if isinstance(result, Unplayed):
                     run.append(UNPLAYED, result)
                     unplayed.append(result)
+                    tracebacks.keep(run, result.name, [result.traceback])
                 else:
                     run.append(EPISODES, result)
                     episodes.append(result)
+                    tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
                 meter.note()
-                progress.ended(told(result))
+                progress.ended(told(result, cannot.get(result.task.name, "") if isinstance(result, Episode) else ""))
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
             for row in second.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
-        rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems},
-                        {row["name"]: row["flop_ms"] for row in run.read(FACTS)})
+                tracebacks.keep(run, row["task"], [row["verdict"].traceback])
+            if (line := tracebacks.told(run)) is not None:
+                progress.say(line)
+        rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems}, {row["name"]: row for row in run.read(FACTS)})
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = {
             **tables.summarise(rows, baselines=request.baselines, flagged=cleanness.flagged(rows, run)),
             "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
             "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
+            "tracebacks": tracebacks.count(run),
         }  # fmt: skip
         run.append(SUMMARY, summary)
         page.write(run, rows, summary)
@@ -131,8 +143,8 @@ def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Reques
     return {"kernelbench": [str(path) for path in written]}
 
 
-def told(result: Episode | Unplayed) -> str:
-    """What is said of a task that ended."""
+def told(result: Episode | Unplayed, cannot: str = "") -> str:
+    """What is said of a task that ended; `cannot`: why it has no graph."""
     if isinstance(result, Unplayed):
         return f"{result.name}: {result.error}"
     turns = [turn for one in tries(result) for turn in one]
@@ -140,4 +152,4 @@ def told(result: Episode | Unplayed) -> str:
     timing = best.verdict.timing if best is not None and best.verdict is not None else None
     if timing is None and any(turn.verdict is not None and turn.verdict.error is None for turn in turns):
         return f"{result.task.name}: right, not timed"
-    return f"{result.task.name}: {timing.speedup if timing is not None else reason(turns)}"
+    return f"{result.task.name}: {timing.speedup if timing is not None else reason(turns, cannot)}"

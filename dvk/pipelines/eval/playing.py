@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dvk import registry, search
+from dvk import crashes, registry, search
 from dvk.agents import Subject, dialects, play_many, writers
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
@@ -22,7 +22,7 @@ from dvk.pipelines.eval.arithmetic import flop_ms
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import Request, Unplayed
 from dvk.pipelines.eval.suites import Problem
-from dvk.records import Backend, Device, Episode, Verdict
+from dvk.records import Backend, Device, Episode, Trace, Turn, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
 
@@ -84,10 +84,9 @@ def play_all(
         for problem, subject in subjects(problems, config, table.device, table.backend):
             progress.prepared()
             if isinstance(subject, DvkError):
-                bad.append(Unplayed(name=problem.name, error=subject.message))
+                bad.append(Unplayed(name=problem.name, error=subject.message, traceback=getattr(subject, "traceback", "")))
                 continue
-            graph = subject.captured.graph if subject.captured is not None else None
-            on_facts({"name": problem.name, "flop_ms": flop_ms(graph, subject.task, table.ceilings)})
+            on_facts({"name": problem.name, **facts(subject, table.ceilings)})
             yield subject
 
     contract, workers = contract_for(table.device), workers_for(request, config, table.device)
@@ -113,12 +112,23 @@ def play_all(
     yield from bad
 
 
+def facts(subject: Subject, ceilings: Ceilings | None) -> dict[str, Any]:
+    """What is known of a task before it is played: the time its products take, why it has no graph, and the traceback of an exception
+    of ours in finding that out."""
+    if subject.captured is None:
+        cannot = subject.cannot
+        return {"flop_ms": None, "cannot": str(cannot or ""), "traceback": cannot.traceback if cannot is not None else ""}
+    graph = subject.captured.graph
+    found = crashes.fenced("counting its products", flop_ms, graph, subject.task, ceilings)
+    return {"flop_ms": None, "traceback": found.traceback} if isinstance(found, crashes.Crashed) else {"flop_ms": found}
+
+
 def subjects(problems: Sequence[Problem], config: Config, device: Device, backend: Backend) -> Iterator[tuple[Problem, Subject | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
     found = prepare([p.path for p in problems], device, backend, config, kept=True)
     for problem, subject in zip(problems, found):
         if isinstance(subject, Subject) and subject.task.name != problem.name:
-            subject = Subject(subject.task.model_copy(update={"name": problem.name}), subject.captured, subject.backend)
+            subject = replace(subject, task=subject.task.model_copy(update={"name": problem.name}))
         yield problem, subject
 
 
@@ -161,12 +171,20 @@ def play_strategy(
             if subject.captured is None and (backbone is None or dialects.get(backbone.dialect).reads_graph):
                 empty.append(Episode(task=subject.task))
                 continue
-            skills = () if request.no_skills else retrieve(subject, request.library, config)
+            skills = () if request.no_skills else crashes.fenced("choosing skills", retrieve, subject, request.library, config)
+            if isinstance(skills, crashes.Crashed):
+                empty.append(ended(subject, skills))
+                continue
             mine = Shared(backbone) if backbone is not None else None
             yield search.Problem(subject.task, subject.captured, subject.backend, skills, given, mine)
 
     yield from play(problems(), strategy, judging, limit=request.num_candidates)
     yield from empty
+
+
+def ended(subject: Subject, crash: crashes.Crashed) -> Episode:
+    """The episode of a task that an exception ended before it was played."""
+    return Episode(task=subject.task, traces=(Trace(role="policy", turns=(Turn(verdict=crashes.verdict(crash, "search")),)),))
 
 
 def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, ...]:

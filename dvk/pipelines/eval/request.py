@@ -73,3 +73,5 @@ class Unplayed(Record):
 
     name: str
     error: str
+    traceback: str = ""
+    """Of an exception of dvk's own; empty otherwise."""

@@ -10,12 +10,13 @@ faster than eager on the device alone comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from dvk.harness.health import degenerate
 from dvk.pipelines.eval.request import Over, Unplayed
+from dvk.pipelines.tracebacks import file_of
 from dvk.records import Episode, Record, Status, Turn, Verdict
 from dvk.rewards.scores import Outcome
 
@@ -64,6 +65,7 @@ class Row(Record):
     again: Measured | None = Field(None, description="The winner's second time; null where it was not taken.")
     status: str = Field("", description="Of the winner, or of the last turn when none is right.")
     error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
+    traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
     health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
     flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
     prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
@@ -140,30 +142,31 @@ def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
 
 def rows_for(
     episodes: Sequence[Episode], unplayed: Sequence[Unplayed], again: Mapping[tuple[str, int], Verdict],
-    groups: Mapping[str, Mapping[str, str]] | None = None, flop_ms: Mapping[str, float | None] | None = None,
+    groups: Mapping[str, Mapping[str, str]] | None = None, facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Row]:
     """The rows of all tasks, by name; one without turns for a task that could not be loaded.
 
     Args:
         again: second verdicts by (task, sample).
-        groups, flop_ms: by task, where known.
+        groups: by task, where known.
+        facts: `playing.facts` by task, where known.
     """
-    groups, flop_ms = groups or {}, flop_ms or {}
-    rows = [Row(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error) for u in unplayed]
+    groups, facts = groups or {}, facts or {}
+    rows = [Row(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error, traceback=file_of(u.name) if u.traceback else None)
+            for u in unplayed]
     for episode in episodes:
-        rows += rows_of(episode, again, groups.get(episode.task.name, {}), flop_ms.get(episode.task.name))
+        rows += rows_of(episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {}))
     return sorted(rows, key=lambda row: (row.task, row.sample))
 
 
 def rows_of(
-    episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], flop_ms: float | None = None
+    episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], facts: Mapping[str, Any]
 ) -> list[Row]:
     """A row a sample; one without turns where nothing was played.
 
     Args:
         again: second verdicts by (task, sample).
-        groups: of the task.
-        flop_ms: see `Row`.
+        groups, facts: of the task.
     """
     name, found = episode.task.name, []
     seen: set[str] = set()
@@ -173,10 +176,12 @@ def rows_of(
         right = next((v for v in verdicts if v is not None and v.status is Status.OK), None)
         last = next((v for v in reversed(verdicts) if v is not None), None)
         told = [turn.tokens for turn in turns if turn.tokens is not None]
+        crashed = facts.get("traceback") or any(v.traceback for v in [*verdicts, second] if v is not None)
         found.append(Row(
             task=name, sample=sample, groups=dict(groups), turns=tuple(Measured.of(v) for v in verdicts),
-            again=Measured.of(second) if second is not None else None, flop_ms=flop_ms,
-            status=(right or last).status.value if right or last else "", error=None if right else reason(turns),  # type: ignore[union-attr]
+            again=Measured.of(second) if second is not None else None, flop_ms=facts.get("flop_ms"),
+            traceback=file_of(name) if crashed else None,
+            status=(right or last).status.value if right or last else "", error=None if right else reason(turns, facts.get("cannot", "")),  # type: ignore[union-attr]
             health=next((v.health for v in verdicts if v is not None and v.health), ()),
             prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
             completion_tokens=sum(len(t.completion) for t in told) if told else None,
@@ -193,11 +198,11 @@ def _seconds(turn: Turn, seen: set[str]) -> float:
     return turn.verdict.seconds
 
 
-def reason(turns: Sequence[Turn]) -> str:
-    """Why a sample has no right candidate: the last thing that was said of it."""
+def reason(turns: Sequence[Turn], cannot: str = "") -> str:
+    """Why a sample has no right candidate: the last thing that was said of it, or why there is no graph."""
     for turn in reversed(turns):
         if turn.verdict is not None and turn.verdict.error:
             return f"{turn.verdict.status.value}: {turn.verdict.error.splitlines()[0][:200]}"
         if turn.malformed:
             return f"malformed: {turn.malformed[:200]}"
-    return "the module's operators cannot be captured"
+    return "the module's operators cannot be captured" + (f": {cannot[:300]}" if cannot else "")

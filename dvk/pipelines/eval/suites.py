@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dvk import crashes
 from dvk.errors import UsageError
 from dvk.learn.formats.problems import problems as rows_of_table
 from dvk.pipelines.eval import layouts
@@ -93,8 +94,9 @@ def _folder(suite: Path) -> Iterator[Problem]:
                 name, kind, source = path.parent.name, "", layouts.from_settings(text, layouts.settings(path.parent))
             elif layouts.has_tests(text):
                 kind, source = "category", layouts.from_tests(name, text)
-        except (OSError, ValueError) as error_found:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-            error = str(error_found)
+        except Exception as error_found:  # noqa: BLE001 - whatever is wrong with a file, the others are played
+            expected = isinstance(error_found, (OSError, ValueError))  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+            error = str(error_found) if expected else crashes.crashed(error_found, "reading it").message
         group = {kind: path.parent.name} if kind and path.parent != folder else {}
         yield Problem(name, path, {**group, **groups.get(name, {})}, source, error)
 

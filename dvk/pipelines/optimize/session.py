@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dvk import machine
+from dvk import crashes, machine
 from dvk.agents import Subject, dialects, selection
 from dvk.backbone.brake import OutOfTime
 from dvk.backbone.recorded import Recorded
 from dvk.composer import CannotCompose, Captured, Part, Plan, applicable, capture, fuse, join
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
+from dvk.crashes import Crashed
 from dvk.harness.courts import open_court
+from dvk.pipelines import tracebacks
 from dvk.pipelines.live import Live
 from dvk.pipelines.optimize import told
-from dvk.records import Backend, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
+from dvk.records import Backend, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import Problem, Proposals, Strategy, classes, tunings
 from dvk.search.tunings import Known, Observed, Tunings
@@ -105,9 +107,22 @@ class Session:
         except KeyboardInterrupt:
             self.interrupted = True
             self.reason = "stopped by the user"
+        except Exception as error:  # the fence: see dvk.crashes
+            if crashes.ends_all(error):
+                raise
+            self._note(crashes.crashed(error, "searching"), live)
         finally:
             if self.backbone is not None:
                 self.backbone.close()
+
+    def _note(self, crash: Crashed, live: Live) -> None:
+        """An error inside dvk ends this search and nothing else; what it found before stands."""
+        self.reason = crash.message
+        self._keep(crash.traceback)
+        live.note(f"{crash.message}; the traceback is in {self.run.path / tracebacks.FOLDER}")
+
+    def _keep(self, traceback: str) -> None:
+        tracebacks.keep(self.run, self.folder.strip("/") or self.task.name, [traceback])
 
     def _known(self) -> Known:
         """What this machine knows of the schedules of the graph's kernels; a search that goes on knows what it knew when it began."""
@@ -179,12 +194,21 @@ class Session:
             if time.monotonic() >= deadline:
                 break
             live.trying(batch[i].title, batch[i].proposer if self.backbone is not None else "")
-            verdict = self.court.judge(batch[i], "search", deadline=deadline)
+            verdict = self._judged(batch[i], "search", deadline=deadline)
             if verdict is None:
                 break
             verdicts[i] = verdict
             self._record(batch[i], verdict, live)
         return verdicts
+
+    def _judged(self, candidate: Candidate, tier: Tier, baselines: Sequence[str] = (), deadline: float | None = None) -> Verdict | None:
+        """As `Court.judge`; an error inside dvk is the candidate's verdict."""
+        found = crashes.fenced("judging it", self.court.judge, candidate, tier, baselines, deadline)
+        if not isinstance(found, Crashed):
+            return found
+        self.court.close()  # what it was at is unknown
+        self._keep(found.traceback)
+        return crashes.verdict(found, tier)
 
     def _record(self, candidate: Candidate, verdict: Verdict, live: Live) -> None:
         turn = Turn(candidate=candidate, verdict=verdict, elapsed_s=self.elapsed_s)
@@ -241,7 +265,7 @@ class Session:
         if before and self._covers(before[-1]):
             return before[-1]
         live.stage(f"confirming {what} in fresh processes")
-        verdict = self.court.judge(candidate, "claim", self.baselines)
+        verdict = self._judged(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
         self._record(candidate, verdict, live)
         return self.turns[-1]

@@ -26,12 +26,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dvk import crashes
 from dvk.agents import dialects
 from dvk.agents.showing import Subject
 from dvk.agents.teacher import Lesson, lessons
 from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.spread import end_with_parent
+from dvk.pipelines import tracebacks
 from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
@@ -92,6 +94,8 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
         try:
             for future in as_completed([processes.submit(render, block) for block in left]):
                 row = future.result()
+                for name, text in row.pop("tracebacks").items():
+                    tracebacks.keep(run, name, [text])
                 run.append("collect/blocks.jsonl", row)
                 counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
                 shown.advance(line)
@@ -137,6 +141,7 @@ def render(block: Block) -> dict[str, Any]:
     dialect = dialects.get("compact")
     mutants = Mutants(rng)
     lines = []
+    failed: dict[str, str] = {}
     seen: set[str] = set()
 
     def teach(subject: Subject, about: ExampleTask, count: int, made: dict[str, Any]) -> None:
@@ -160,8 +165,10 @@ def render(block: Block) -> dict[str, Any]:
             offsets = drawn(captured, rng, block.offset)
             teach(Subject(task, shifted(captured, offsets), block.backend), about, block.per_task,
                   {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
-        except (CannotCompose, DvkError):
+        except Exception as error:  # noqa: BLE001 - the fence
             counts["not_composed"] += 1
+            if not isinstance(error, (CannotCompose, DvkError)):
+                failed[made.name] = crashes.told(error)
             continue
         mutants.see(captured)
         for _ in range(block.mutants):
@@ -177,7 +184,7 @@ def render(block: Block) -> dict[str, Any]:
     aside = block.path.with_suffix(".part")
     aside.write_text("".join(line + "\n" for line in lines))
     aside.rename(block.path)
-    return {"backend": block.backend, "number": block.number, **counts}
+    return {"backend": block.backend, "number": block.number, **counts, "tracebacks": failed}
 
 
 def varied(

@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from dvk import machine
+from dvk import crashes, machine
 from dvk.agents import dialects
 from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
@@ -24,6 +23,7 @@ from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.room import PER_GPU, served
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines import tracebacks
 from dvk.pipelines.sft.collect import DEVICES, bar
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
 from dvk.runs import RunFolder
@@ -41,6 +41,7 @@ class Playing:
     def __init__(self, made: Generated, subject: Subject, tried: list[Attempt]):
         self.made, self.subject, self.tried = made, subject, tried
         self.turns: dict[int, Turn] = {}
+        self.tracebacks: list[str] = []
 
     @property
     def played(self) -> list[tuple[Attempt, Turn]]:
@@ -69,7 +70,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     docket: Docket[Any]
     with bar("tasks") as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
-        coming = prepared(run.path / "collect" / "tasks", config, num_tasks, backend, known, workers)
+        coming = prepared(run, config, num_tasks, backend, known, workers)
         following = next(coming, None)
         while following is not None or open_:
             while following is not None and len(open_) < IN_FLIGHT * workers:
@@ -86,13 +87,17 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
                 playing.turns[place] = playing.turns[place].model_copy(update={"verdict": verdict})
             for number in [n for n, p in open_.items() if all(t.verdict is not None or t.malformed for t in p.turns.values())]:
                 playing = open_.pop(number)
-                for example in examples(playing, random.Random(f"{config.seed} {playing.made.name}"), dialect, config):
+                rng = random.Random(f"{config.seed} {playing.made.name}")
+                taught = crashes.fenced("learning from it", lambda *given: list(examples(*given)), playing, rng, dialect, config)
+                for example in taught if not isinstance(taught, crashes.Crashed) else []:
                     run.append(EXAMPLES, example)
                     counts[f"kind_{example.kind}"] += 1
                 episode = Episode(task=playing.subject.task, traces=tuple(
                     Trace(role="policy", rollout=place, skills=(a.skill.name,) if a.skill else (), turns=(turn,))
                     for place, (a, turn) in enumerate(playing.played)))
                 run.append(EPISODES, episode)
+                crashed = [taught.traceback] if isinstance(taught, crashes.Crashed) else []
+                tracebacks.keep(run, playing.made.name, [*playing.tracebacks, *crashed, *tracebacks.of_episode(episode)])
                 counts.update(tally(episode))
                 shown.advance(line)
     return dict(counts)
@@ -107,9 +112,10 @@ def at_a_time(backend: Backend, workers: int) -> int:
 
 
 def prepared(
-    folder: Path, config: Config, num_tasks: int, backend: Backend, known: set[str], workers: int
+    run: RunFolder, config: Config, num_tasks: int, backend: Backend, known: set[str], workers: int
 ) -> Iterator[tuple[int, Playing | None]]:
     """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
+    folder = run.path / "collect" / "tasks"
     folder.mkdir(parents=True, exist_ok=True)
     device = DEVICES[backend]
     wanted = [m for m in generate(config.seed + 1, num_tasks, device=device) if m.name not in known]
@@ -118,13 +124,17 @@ def prepared(
         path.write_text(made.source)
     for number, (made, subject) in enumerate(zip(wanted, prepare(paths, device, backend, config, workers=workers))):
         if isinstance(subject, DvkError) or subject.captured is None:
+            tracebacks.keep(run, made.name, [getattr(subject if isinstance(subject, DvkError) else subject.cannot, "traceback", "")])
             yield number, None
             continue
+        rng = random.Random(f"{config.seed} {made.name}")
         try:
-            rng = random.Random(f"{config.seed} {made.name}")
-            yield number, Playing(made, subject, attempts(subject, rng, config.collect.attempts))
-        except (DvkError, CannotCompose):
+            tried = attempts(subject, rng, config.collect.attempts)
+        except Exception as error:  # noqa: BLE001 - the fence
+            tracebacks.keep(run, made.name, [] if isinstance(error, (DvkError, CannotCompose)) else [crashes.told(error)])
             yield number, None
+            continue
+        yield number, Playing(made, subject, tried)
 
 
 def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
@@ -135,8 +145,10 @@ def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
         names = (attempt.skill.name,) if attempt.skill is not None else ()
         try:
             candidate = compact.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
-        except compact.Unreadable as error:
-            playing.turns[place] = turn_of(attempt, None, None, str(error))
+        except Exception as error:  # noqa: BLE001 - the fence
+            if not isinstance(error, compact.Unreadable):
+                playing.tracebacks.append(crashes.told(error))
+            playing.turns[place] = turn_of(attempt, None, None, str(error) or crashes.said(error))
             continue
         playing.turns[place] = turn_of(attempt, candidate, None)
         docket.submit((number, place), subject.task, candidate)

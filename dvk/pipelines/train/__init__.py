@@ -31,7 +31,9 @@ from dvk.harness.remembered import Remembered
 from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.learner import opened
 from dvk.learn.reinforce import update
+from dvk.pipelines import tracebacks
 from dvk.pipelines.metrics import FILE, Metrics
+from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
 from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.figures import Guards, churned, played, summed
@@ -122,6 +124,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 writers.renew(writer, state.backbone)
                 clock.lap("learn")
                 kept(run, step, [one.episode for one in assigned])
+                for name, texts in [*((n, [t]) for n, t in draw.tracebacks.items()), *((e.task.name, of_episode(e)) for e in episodes)]:
+                    tracebacks.keep(run, name, texts)
                 figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
                 state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
@@ -142,6 +146,8 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
                        "skills": len(state.library), "processes": team.size}
+        if team.chief and (line := tracebacks.told(run)) is not None:
+            live.say(line)
         run.append("summary.jsonl", summary)
         page.write(run)
         run.finish("done")

@@ -58,6 +58,8 @@ class Draw:
         self.team, self.num_steps = team or Team(), num_steps
         self.earlier = Pool(config.trials.pool)
         """Tasks of earlier steps, as siblings for trials."""
+        self.tracebacks: dict[str, str] = {}
+        """Of errors inside dvk, by the name of the task that was being prepared."""
         self._cursor = 0
         self._dull: dict[str, int] = {}
         self._degenerate: set[str] = set()
@@ -200,6 +202,9 @@ class Draw:
         else:
             workers = max(1, cores // 4) if beside else cores
             found = list(prepare(paths, self.device, self.backend, self.config, workers=workers))
+        for path, one in zip(paths, found, strict=True):
+            if text := getattr(one if isinstance(one, DvkError) else one.cannot, "traceback", ""):
+                self.tracebacks[path.stem] = text
         return [None if isinstance(one, DvkError) or one.captured is None else one for one in found]
 
 

@@ -46,6 +46,10 @@ class Live:
         if self._screen is not None:
             self._screen.stop()
 
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
     def turn(self, role: Role, turn: Turn) -> None:
         """A turn has ended."""
         self._counts[role] += 1

@@ -1,0 +1,45 @@
+"""Tracebacks of exceptions inside dvk: a file for each task in the run folder, and a line on stderr that says how many there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dvk.records import Episode
+from dvk.runs import RunFolder
+
+FOLDER = "tracebacks"
+
+
+def file_of(name: str) -> str:
+    """Where a task's tracebacks are, inside the run folder."""
+    return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', name).lstrip('.') or 'task'}.txt"
+
+
+def keep(run: RunFolder, name: str, texts: Iterable[str]) -> bool:
+    """Write the tracebacks met at a task, after those kept before; whether there are any."""
+    place = run.path / file_of(name)
+    before = place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
+    fresh = [text for text in dict.fromkeys(texts) if text and text not in before]
+    if fresh:
+        run.write_text(file_of(name), "\n".join([*([before] if before else []), *fresh]))
+    return bool(fresh or before)
+
+
+def of_episode(episode: Episode) -> list[str]:
+    """Those that its verdicts carry."""
+    return [turn.verdict.traceback for trace in episode.traces for turn in trace.turns if turn.verdict is not None]
+
+
+def count(run: RunFolder) -> int:
+    """Tasks that have some."""
+    folder = run.path / FOLDER
+    return sum(1 for _ in folder.glob("*.txt")) if folder.is_dir() else 0
+
+
+def told(run: RunFolder, what: str = "task") -> str | None:
+    """A line for stderr; null where there are none."""
+    number = count(run)
+    if not number:
+        return None
+    return f"{number} {what}{'s' * (number != 1)} ended with an error inside dvk; the tracebacks are in {run.path / FOLDER}"
