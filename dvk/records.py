@@ -285,6 +285,8 @@ class Verdict(Record):
     skipped: dict[str, str] = Field(default_factory=dict, description="Kinds of inputs left out, each with the reason.")
     health: tuple[str, ...] = Field(
         (), description="What is degenerate about the problem: answers it accepts though they were not computed from its inputs.")
+    notes: tuple[str, ...] = Field(
+        (), description="What callers may want to know of a candidate that is right, e.g. that its output has other strides.")
     coverage: float | None = Field(
         None, description="Share of device time in the candidate's own kernels, 0 to 1; null when not measured.")
     compiled: dict[str, dict[str, int]] = Field(

@@ -166,6 +166,9 @@ def _print(rows: list[Row]) -> None:
     for row in rows:
         if row.verdict.error or row.verdict.untimed_reason:
             print(f"{row.job.label}: {row.verdict.error or row.verdict.untimed_reason}")
+    for row in rows:
+        for note in row.verdict.notes:
+            print(f"{row.job.label}: {note}")
     for reference, remark in dict.fromkeys((row.job.reference, remark) for row in rows for remark in row.verdict.health):
         print(f"{reference}: {remark}")
     for row in rows:

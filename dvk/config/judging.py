@@ -27,6 +27,8 @@ class Judge(Section):
     claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process; fewer once `settled`.")
     search_s: float = Field(0.5, gt=0, description="Longest measuring time at the search tier.")
     claim_s: float = Field(1.0, gt=0, description="Longest measuring time at the claim tier, an arm and process.")
+    exact_strides: bool = Field(
+        False, description="Outputs must have the reference's strides; else a contiguous output is right wherever its values are.")
     settled: float = Field(
         0.005, gt=0, description="Timing stops, at either tier, once the ratio's standard error is below this share.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dvk.harness import compare
+from dvk.harness import compare, normwise
 from dvk.harness.calls import Buffers
 from dvk.harness.case import Case, Outcome
 from dvk.harness.compare import Expected, same_bits
@@ -19,7 +19,7 @@ from dvk.harness.truth import Answer, Draw
 
 def outputs_agree(
     case: Case, leaves: list[Any], spec_text: str, precision: Class, sensitive: Callable[[Case], list[Sensitivity]],
-    disturbed: Callable[[Draw, int, bool], Answer | None],
+    disturbed: Callable[[Draw, int, bool], Answer | None], exact_strides: bool = False,
 ) -> Outcome:
     """The outside of a result, then every element.
 
@@ -30,13 +30,14 @@ def outputs_agree(
         precision: the task's class.
         sensitive: how the case's outputs move under rounding noise; asked only where an element is off, which is excused
             where any correct program may be off.
+        exact_strides: see `compare.structure`.
         disturbed: the reference's answer under noise, by draw, seed and whether it is strong.
     """
     tolerance = case.tolerance
-    difference = compare.structure(leaves, spec_text, case.expected, case.spec_text)
+    difference = compare.structure(leaves, spec_text, case.expected, case.spec_text, exact_strides=exact_strides)
     if difference is not None:
         return Outcome(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
-    worst = NONE
+    worst, notes = NONE, list(compare.notes(leaves, case.expected))
     for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
         if not isinstance(leaf, torch.Tensor):
             continue
@@ -48,12 +49,14 @@ def outputs_agree(
                 left = excused(leaf, want, found, precision, case.key.family in TIES)
                 if left is None:
                     left = on_edges(leaf, want, found, precision, _strongly(case, number, disturbed))
+                if left is None and (left := normwise.spread(leaf, want, precision)) is not None:
+                    notes.append(normwise.note(want.name))
             if left is None:
                 return Outcome(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
             errors, tolerance = left, max(tolerance, left.worst)
         if errors.worst > worst.worst:
             worst = errors
-    return Outcome(None, worst, tolerance)
+    return Outcome(None, worst, tolerance, tuple(notes))
 
 
 def _strongly(case: Case, number: int, disturbed: Callable[[Draw, int, bool], Answer | None]) -> Iterator[torch.Tensor]:

@@ -195,7 +195,7 @@ class Bench:
         number = 0
         try:
             for peer in arms.values():
-                peer.enter(self._outputs(), kept)
+                peer.enter(peer.returned or self._outputs(), kept)
                 inside.append(peer)
             while True:
                 done = number - WARM_ROUNDS
@@ -251,7 +251,7 @@ class Bench:
 
     def seen(self, peer: Peer, home: str) -> sampling.Seen:
         """Where a candidate's threads were seen; hardly anywhere where calls are too short."""
-        peer.enter(self._outputs())
+        peer.enter(peer.returned or self._outputs())
         case = self.cases.fresh(0)
         shot, _ = peer.shoot(self.told_seed(case), False, lambda: self._lay(case))
         self._within_ms = shot.inner_ms
@@ -290,7 +290,7 @@ class Bench:
         room = LATER_BYTES
         kept = self._kept()
         self.board.mend()
-        player.enter(self._outputs(), kept)
+        player.enter(player.returned or self._outputs(), kept)
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
             mature = done >= MIN_ROUNDS

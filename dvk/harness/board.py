@@ -20,7 +20,7 @@ from dvk.harness import memory
 from dvk.harness.guards import Bands
 
 Layout = dict[str, Any]
-"""One tensor's outside: dtype (no prefix), shape, strides; JSON."""
+"""One tensor's outside: dtype (no prefix), shape, strides, and `conj` or `neg` where that bit is set; JSON."""
 
 ALIGNMENT = 64
 """torch's own on CPUs; vector code of honest kernels counts on it."""
@@ -28,7 +28,20 @@ ALIGNMENT = 64
 
 def layout_of(tensor: torch.Tensor) -> Layout:
     """The outside of a strided tensor."""
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
+    layout = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
+    return {**layout, **{bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}}
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The values as they lie in memory: `tensor` with its conjugate and negative bits cleared."""
+    tensor = tensor.conj() if tensor.is_conj() else tensor
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def values_of(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """`memory` as the tensor of this layout that it was copied from: with its conjugate and negative bits."""
+    memory = memory.conj() if layout.get("conj") else memory
+    return torch._neg_view(memory) if layout.get("neg") else memory
 
 
 def extent_of(layout: Layout) -> int:
@@ -56,6 +69,7 @@ def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
             "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
         }
         strided = leaf.get("layout") == "torch.strided"
+        layout.update({bit: True for bit in ("conj", "neg") if leaf.get(bit) is True})
         sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
         sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
         sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)

@@ -87,6 +87,8 @@ class Outcome:
     """Of the output that is worst."""
     tolerance: float = 0.0
     """The largest error of an element that was admitted."""
+    notes: tuple[str, ...] = ()
+    """What callers may want to know though it agrees."""
 
     @property
     def ok(self) -> bool:

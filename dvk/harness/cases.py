@@ -58,11 +58,12 @@ class Cases:
         keys: the plan.
         seed: secret; of weight sets and timed draws.
         sharers: referees that use the device at the same time.
+        exact_strides: see `compare.structure`.
     """
 
-    def __init__(self, built: Built, keys: Sequence[Key], seed: int, sharers: int = 1):
+    def __init__(self, built: Built, keys: Sequence[Key], seed: int, sharers: int = 1, exact_strides: bool = False):
         task = built.task
-        self.built = built
+        self.built, self._exact_strides = built, exact_strides
         self.keys = list(keys)
         self.skipped: dict[str, str] = {}
         weights = [*built.model.parameters(), *built.model.buffers()]
@@ -183,12 +184,15 @@ class Cases:
 
     def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
         """A candidate's result by `calls.describe` against a case."""
-        found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed)
+        found = self._agree(case, leaves, spec_text)
         if not found.ok and found.worst == found.worst and not case.looked_up:
             case.looked_up = True
             if self._calibration.held(case.draw, case.spec_text, case.expected):
-                found = outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed)
+                found = self._agree(case, leaves, spec_text)
         return found
+
+    def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
+        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed, self._exact_strides)
 
     def check_buffers(self, case: Case, got: Buffers) -> Outcome:
         """The candidate's buffers after the call."""

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dvk.config import Judge
 from dvk.harness import compare
 from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Trespass
-from dvk.harness.board import Board
+from dvk.harness.board import Board, layout_claimed
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
@@ -94,6 +94,8 @@ class Examination:
         self.own: Own | None = None
         """Under --require-kernels."""
         self.coverage: float | None = None
+        self.notes: dict[str, None] = {}
+        """What callers may want to know though it is right, in the order found."""
         self.home = ""
         self.contract = "module"
         self.lasting = Lasting(cases, peer)
@@ -223,6 +225,7 @@ class Examination:
             "shapes": list(dict.fromkeys(case.text for case in self.checked)),
             "families": list(dict.fromkeys(case.key.family for case in self.checked)),
             "skipped": dict(self.cases.skipped),
+            "notes": list(self.notes),
             "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
             **more,
         }
@@ -296,6 +299,8 @@ class Examination:
         if beside := board.written_beside():
             raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
         self._accept(self.cases.check(case, outputs, spec))
+        if case.key.variant == self.bench.native.key.variant:
+            self.peer.returned = [layout for leaf in leaves if "address" in leaf and (layout := layout_claimed(leaf)) is not None]
         self._buffers_agree(case)
         self.lasting.accept(case, leaves if self.contract == "module" else [])
         self.checked.append(case)
@@ -308,6 +313,7 @@ class Examination:
         if not outcome.ok:
             raise Wrong(f"{where}{outcome.text}{self._excuse()}", outcome.worst)
         self.worst = max(self.worst, outcome.worst)
+        self.notes |= dict.fromkeys(outcome.notes)
 
     def _excuse(self) -> str:
         if self.task.device == "cpu" and self.interpreted and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs)):

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed
+from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed, values_of
 from dvk.harness.earlier import HELD_ON, Earlier, in_memory, on_board
 from dvk.harness.faults import Failed, Interfered, failure_told
 from dvk.harness.held import SLACK_S, Held
@@ -72,6 +72,8 @@ class Peer:
         self.aliases: dict[str, str] = {}
         """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
+        self.returned: list[Layout] = []
+        """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
         self._held = Held(pid, self.trusted)
 
     def close(self) -> None:
@@ -176,7 +178,7 @@ class Peer:
             if c is None:
                 found.append(leaf.get("value"))
             elif leaf.get("layout") == "torch.strided":
-                found.append(next(copies))
+                found.append(values_of(next(copies), c))
             else:
                 found.append(leaf)
         return found
@@ -242,6 +244,7 @@ class Peer:
             raise Interfered("its clock stamps are impossible")
         if take and self.holds:
             self._earlier.note(self._later(outputs, sample), lay)
+        outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 
     def overwritten(self) -> set[int]:

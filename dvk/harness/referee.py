@@ -91,7 +91,7 @@ class _Referee:
                            brief=request["brief"] and tier == "search")
                 for tier in ("smoke", "search", "claim")
             }
-            self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"])
+            self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"], self.settings.exact_strides)
             self.cases.get(self.plans["search"][0])
         self.bench = Bench(self.task, self.cases, self.settings)
         if before is not None:

@@ -25,7 +25,7 @@ from dvk.config import Config
 from dvk.harness.verdicts import crowded
 from dvk.records import Candidate, Status, Task, Tier, Verdict, content_hash
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Raised whenever the judge would decide differently or a verdict's fields change their meaning."""
 MAX_BYTES = 256 << 20
 """About 100,000 verdicts; the oldest go first."""

@@ -30,7 +30,7 @@ from torch import nn
 from dvk.harness import memory, slots
 from dvk.harness.arms import ARMS
 from dvk.harness.backends import stubs
-from dvk.harness.board import Board, flat, layout_of
+from dvk.harness.board import Board, flat, layout_of, memory_of
 from dvk.harness.calls import buffers_of, call, describe, put_buffers
 from dvk.harness.compiler_log import MAX_CHARS, first_error
 from dvk.harness.earlier import HELD_ON
@@ -303,7 +303,8 @@ class Runner:
         """Where the module keeps the buffers that are read after each timed call."""
         called = self.places.names if self.places is not None else {}
         paths = [called.get(name, name).rpartition(".") for name in self.kept]
-        return [(self.model.get_submodule(path)._buffers, name) for path, _, name in paths]
+        modules = dict(self.model.named_modules())  # TorchScript has no get_submodule
+        return [(modules[path]._buffers, name) for path, _, name in paths]
 
     def _map_control(self) -> None:
         descriptor = self.link.descriptors.pop(0)
@@ -325,7 +326,7 @@ class Runner:
         assert self.out is not None
         for place, leaf in zip(self.out.tensors, self.leaves if tensors is None else tensors, strict=True):
             if place.numel():
-                flat(place).copy_(flat(leaf))
+                flat(place).copy_(flat(memory_of(leaf)))
         if self.task.device == "cuda":
             _synchronise()
 
@@ -337,7 +338,6 @@ def outside(leaf: Any) -> Answer:
     if leaf.layout is not torch.strided or leaf.is_meta:
         return {"layout": str(leaf.layout), "dtype": str(leaf.dtype).removeprefix("torch."), "shape": list(leaf.shape),
                 "strides": [], "device": leaf.device.type, "address": 0}
-    leaf = leaf.detach().resolve_conj().resolve_neg()
     return {**layout_of(leaf), "layout": "torch.strided", "device": leaf.device.type, "address": leaf.data_ptr()}
 
 

@@ -15,7 +15,7 @@ from dvk.harness.profile_record import Profile, against
 from dvk.records import Claim, Device, Interval, Status, Tier, Timing, Verdict
 from dvk.sandbox import Death
 
-CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights")
+CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights", "notes")
 """Findings of the first process, which was checked on everything, where a second one was timed."""
 SHORT = re.compile("out.of.memory(?!: its processes)|alloc(ation)?_failed", re.IGNORECASE)
 """In errors of who found no memory of a GPU, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""

@@ -110,6 +110,7 @@ class Row:
             "skipped": v.skipped,
             "weights": v.weights,
             "health": list(v.health),
+            "notes": list(v.notes),
             "contract": v.contract,
             "isolation": v.isolation,
             "coverage": v.coverage,

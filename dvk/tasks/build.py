@@ -165,8 +165,8 @@ def construct_candidate(source: str, task: Task, module: ModuleType, call: draw.
     """
     defined = _run_candidate(source)
     constructor = getattr(defined, CANDIDATE, None)
-    if not (inspect.isclass(constructor) and issubclass(constructor, nn.Module)):
-        what = "defines no" if constructor is None else "has something that is not an nn.Module class as"
+    if not (inspect.isclass(constructor) and issubclass(constructor, nn.Module)) and not inspect.isfunction(constructor):
+        what = "defines no" if constructor is None else "has something that is neither an nn.Module class nor a function as"
         raise CandidateError("static", f"the candidate {what} `{CANDIDATE}`", "rejected")
     try:
         if task.kind == "function":
@@ -240,6 +240,8 @@ def _construct(constructor: Callable[..., nn.Module], task: Task, module: Module
 
 
 def _placed(model: nn.Module, task: Task) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"it returned {type(model).__name__}, not an nn.Module")
     dtype = getattr(torch, task.dtype) if task.dtype else None
     model = model.to(device=torch.device(task.device), dtype=dtype)
     return model.eval() if task.eval_mode else model

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from dvk.errors import TaskError
@@ -88,6 +89,9 @@ def check_call(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
         signature = inspect.signature(call)
     except (TypeError, ValueError):
         return
+    given = list(signature.parameters.values())
+    if isinstance(call, torch._C.ScriptMethod) and given and given[0].name == "self":  # bound all the same
+        signature = signature.replace(parameters=given[1:])
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -57,10 +57,11 @@ def snapshot(model: nn.Module) -> State:
 
 def restore(model: nn.Module, state: State) -> None:
     """Put back what `snapshot` kept: the same tensor objects with the same values."""
+    modules = dict(model.named_modules())  # TorchScript has no get_submodule
     with torch.no_grad():
         for name, (tensor, values) in state.items():
             owner, _, leaf = name.rpartition(".")
-            holder = model.get_submodule(owner)
+            holder = modules[owner]
             if getattr(holder, leaf) is not tensor:
                 setattr(holder, leaf, tensor)
             tensor.copy_(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dvk.harness.board import Board, copied, layout_of
+from dvk.harness.board import Board, copied, flat, layout_of, memory_of, values_of
 
 X = torch.arange(24.0).reshape(4, 6)
 SHAPES = {
@@ -23,6 +23,18 @@ def test_a_copy_keeps_strides_and_values(name: str) -> None:
     copy = copied(SHAPES[name])
     assert copy.stride() == SHAPES[name].stride() and torch.equal(copy, SHAPES[name])
     assert not copy.numel() or copy.data_ptr() != SHAPES[name].data_ptr()
+
+
+SPECTRUM = torch.complex(X, X + 1)
+BITS = {"plain": X, "conj": SPECTRUM.conj(), "neg": SPECTRUM.conj().imag, "both": torch._neg_view(SPECTRUM.t().conj())}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_memory_and_layout_give_the_values(name: str) -> None:
+    tensor = BITS[name]
+    memory = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    flat(memory).copy_(flat(memory_of(tensor)))
+    assert torch.equal(values_of(memory, layout_of(tensor)), tensor) and (name == "plain") == torch.equal(memory, tensor)
 
 
 @pytest.mark.gpu

@@ -28,9 +28,9 @@ def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = 
 # ---------------------------------------------------------------- outside
 
 
-def difference(got: object, want: object) -> str:
+def difference(got: object, want: object, exact_strides: bool = False) -> str:
     leaves, text = describe(want)
-    found = structure(*describe(got), [Expected(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)], text)
+    found = structure(*describe(got), [Expected(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)], text, exact_strides=exact_strides)
     return found.text if found is not None else ""
 
 
@@ -38,6 +38,14 @@ def test_equal_structures_agree_whatever_order_a_dictionary_has() -> None:
     x = torch.randn(3, 4)
     assert difference({"a": x, "b": (x, 1, None, "s", [])}, {"b": (x, 1, None, "s", []), "a": x}) == ""
     assert difference(x.t()[:, :1], torch.randn(4, 1)) == "", "the stride of a dimension with one element means nothing"
+
+
+def test_a_contiguous_output_is_as_good_as_one_with_the_references_strides() -> None:
+    contiguous, transposed, channels_last = torch.ones(2, 3, 4, 5), torch.ones(5, 4, 3, 2).permute(3, 2, 1, 0), torch.ones(2, 3, 4, 5)
+    channels_last = channels_last.contiguous(memory_format=torch.channels_last)
+    assert not difference(contiguous, transposed) and not difference(contiguous, channels_last)
+    assert "strides" in difference(contiguous, transposed, exact_strides=True)
+    assert "strides" in difference(channels_last, contiguous) and "strides" in difference(channels_last, transposed)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ GOOD = [
     ("running_statistics", "good/torch_statistics"),
     ("dropout", "good/torch_dropout"),
     ("tree", "good/torch_tree"),
+    ("tree", "good/tree_contiguous"),
     ("linear", "good/torch_linear"),
     ("infinite", "good/torch_infinite"),
     ("bfloat", "good/torch_bfloat"),
@@ -52,7 +53,7 @@ BAD = [
     ("dropout", "bad/dropout_left_out", "mismatch", "off by more than"),
     ("tree", "bad/tree_other_order", "mismatch", "best.0"),
     ("tree", "bad/tree_list", "mismatch", "instead of"),
-    ("tree", "bad/tree_strides", "mismatch", "strides (24, 1) instead of (1, 40)"),
+    ("affine", "bad/affine_strides", "mismatch", "strides (1, 64) instead of (301, 1)"),
     ("tree", "bad/tree_index_off", "mismatch", "1 of 24 elements differ, first at [23]"),
     ("linear", "bad/linear_in_bfloat16", "mismatch", "off by more than"),
     ("linear", "bad/linear_changes_weight", "mismatch", "weight `layer.weight`"),
@@ -102,6 +103,14 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name):
         verdict.worst_error is not None and verdict.tolerance is not None and verdict.worst_error <= verdict.tolerance
     )
     assert verdict.precision == {"bfloat": "half"}.get(reference, "fp32")
+
+
+def test_other_strides_are_reported_and_refused_on_request():
+    verdict = verdicts("tree", False)["good/tree_contiguous"]
+    assert verdict.notes == ("`best.1` is contiguous where the reference's strides are (1, 40)",)
+    strict = QUICK.model_copy(update={"judge": QUICK.judge.model_copy(update={"exact_strides": True})})
+    (refused,) = judge(task("tree"), [candidate("good/tree_contiguous")], tier="smoke", config=strict)
+    assert refused.status is Status.MISMATCH and "strides (24, 1) instead of (1, 40)" in (refused.error or "")
 
 
 @pytest.mark.parametrize(("reference", "name", "status", "text"), BAD)

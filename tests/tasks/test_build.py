@@ -180,7 +180,7 @@ def test_two_candidates_of_equal_text_are_two_modules() -> None:
     ("def f(:\n", "static", "rejected", "not Python"),
     ("x = '\0'", "static", "rejected", "not Python"),
     ("x = 1\n", "static", "rejected", "defines no `ModelNew`"),
-    ("def ModelNew(*args): return None\n", "static", "rejected", "not an nn.Module class"),
+    ("def ModelNew(*args): return None\n", "compile", "launch_error", "it returned NoneType, not an nn.Module"),
     ("import torch\nraise ValueError('no')\n", "compile", "compile_error", "ValueError: no\n"),
     ("import sys\nsys.exit(0)\n", "compile", "compile_error", "SystemExit"),
     ("import no_such_package_x\n", "compile", "compile_error", "no_such_package_x"),
