@@ -21,8 +21,8 @@ PACKAGE = TOP / "dvk"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 LAYERS = {
-    "errors": 0.0, "student": 0.05, "records": 0.1, "crashes": 0.15, "registry": 0.2, "config": 0.3, "resources": 0.35, "machine": 0.4,
-    "lanes": 0.45, "runs": 0.5, "team": 0.55, "sandbox": 0.6, "tasks": 0.7,
+    "errors": 0.0, "student": 0.05, "records": 0.1, "crashes": 0.15, "speedups": 0.16, "registry": 0.2, "config": 0.3, "resources": 0.35,
+    "machine": 0.4, "lanes": 0.45, "runs": 0.5, "team": 0.55, "sandbox": 0.6, "tasks": 0.7,
     "harness": 1, "skills": 1, "backbone": 1, "composer": 1, "rewards": 1,
     "agents": 2, "learn": 2,
     "search": 3,

@@ -56,7 +56,7 @@ def command(
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
-    """Search for the fastest kernels that survive verification; exit 1 when nothing is faster."""
+    """Search for the fastest kernels that survive verification; exit 1 when nothing faster was proved."""
     from dvk import config as configuration
     from dvk.errors import UsageError
     from dvk.pipelines.optimize import Request, optimize
@@ -92,37 +92,48 @@ def command(
         raise typer.Exit(1)
 
 
+ENDED = {
+    "no_speedup": "nothing faster was found", "failed": "no candidate was correct", "too_noisy": "no speedup could be proved",
+    "no_verdict": "nothing was judged",
+}
+"""What a search came to that found nothing, by its status."""
+
+
 def lines(summary: dict[str, Any]) -> list[str]:
     """The outcome for people."""
+    from dvk.speedups import interval, over
+
     run = summary["run"]
     if summary["status"] != "faster":
-        what = {"no_speedup": "nothing faster was found", "failed": "no candidate was correct"}[str(summary["status"])]
         return [
-            f"{what}: {summary['reason']}",
+            f"{ENDED[str(summary['status'])]}: {summary['reason']}",
             *shapes(summary),
+            *doubts(summary),
+            *([f"the best candidate is kept as {summary['unproven']}: correct where it was checked, its speedup unproven"]
+              if summary.get("unproven") else []),
             f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
             *model(summary),
             f"report: {run}/report.html",
         ]
-    found = [
-        f"{summary['speedup']:.2f}× faster than eager [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}]: {summary['title']}"
-    ]
-    baselines = summary["baselines"]
-    found += [
-        f"{b['speedup']:.2f}× over torch.{name} [{b['lo']:.2f}, {b['hi']:.2f}]"
-        for name, b in baselines.items()
-        if name != "eager" and b
-    ]
+    baselines = {name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))}
+    found = [f"{over(baselines['eager'], 'faster than eager')}: {summary['title']}"]
+    found += [over(speedup, f"over torch.{name}") for name, speedup in baselines.items() if name != "eager"]
     skills = summary["skills"]
     if skills:
         found.append(f"skills: {', '.join(skills)}")
     return [
         *(shapes(summary) or found),
         *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),
+        *doubts(summary),
         *model(summary),
         f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]
+
+
+def doubts(summary: dict[str, Any]) -> list[str]:
+    """That the machine was busy, and how to get a better number."""
+    return [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
 
 
 def shapes(summary: dict[str, Any]) -> list[str]:
@@ -133,10 +144,12 @@ def shapes(summary: dict[str, Any]) -> list[str]:
 
 def outcome(row: dict[str, Any]) -> str:
     """What was found for a set of inputs."""
+    from dvk.speedups import interval, over
+
     if row["status"] != "faster":
         return f"as the original; {row['reason']}"
-    over = {"eager": "faster than eager", "compile": "over torch.compile"}
-    told = [f"{b['speedup']:.2f}× {over[name]} [{b['lo']:.2f}, {b['hi']:.2f}]" for name, b in row["baselines"].items() if b]
+    whom = {"eager": "faster than eager", "compile": "over torch.compile"}
+    told = [over(found, whom[name]) for name, b in row["baselines"].items() if b and (found := interval(b))]
     return ", ".join(told) + (f"; with the kernels of {row['same_kernels_as']}" if row["same_kernels_as"] else "")
 
 

@@ -15,6 +15,7 @@ from dvk.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dvk.config import Judge
     from dvk.pipelines.verify import Row
 
 
@@ -125,7 +126,7 @@ def command(
     if as_json:
         print(json.dumps([row.for_programs() for row in rows]))
     else:
-        _print(rows)
+        _print(rows, merged.judge)
     if not all_ok(rows):
         raise typer.Exit(1)
 
@@ -154,11 +155,12 @@ def _progress(done: int, total: int, row: Row) -> None:
     print(f"[{done}/{total}] {row.job.label}: {row.verdict.status.value}", file=sys.stderr, flush=True)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Row], judge: Judge) -> None:
     from rich.console import Console
 
     from dvk.harness.profile_feedback import feedback
     from dvk.harness.profile_record import profile_of
+    from dvk.speedups import words
 
     # In a pipe nothing is as narrow as rich assumes.
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -172,6 +174,9 @@ def _print(rows: list[Row]) -> None:
     for reference, remark in dict.fromkeys((row.job.reference, remark) for row in rows for remark in row.verdict.health):
         print(f"{reference}: {remark}")
     for row in rows:
+        if row.verdict.timing is not None and (told := words(row.verdict.timing, pairs=judge.claim_pairs, seconds=judge.claim_s)).hint:
+            print(f"{row.job.label}: {told.noise or told.sentence}; {told.hint}")
+    for row in rows:
         if (found := profile_of(row.verdict)) is not None:
             print(f"\n{row.job.label}: {feedback(found)}")
 
@@ -180,6 +185,8 @@ def _table(rows: list[Row]) -> Table:
     from rich import box
     from rich.table import Table
 
+    from dvk.speedups import shown
+
     names = list(dict.fromkeys(name for row in rows if row.verdict.timing for name in row.verdict.timing.baselines))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("candidate", overflow="fold", min_width=12)
@@ -187,9 +194,8 @@ def _table(rows: list[Row]) -> Table:
         table.add_column(title, no_wrap=True)
     for row in rows:
         verdict, timing = row.verdict, row.verdict.timing
-        ends = f"[{timing.speedup.lo:.2f}, {timing.speedup.hi:.2f}]" if timing and timing.speedup.known else "[unknown]"
-        speedup = f"{timing.speedup.value:.2f} {ends}" if timing else "-"
-        over = [f"{timing.baselines[n].value:.2f}" if timing and n in timing.baselines else "-" for n in names]
+        speedup = shown(timing.speedup) if timing else "-"
+        over = [shown(timing.baselines[n]) if timing and n in timing.baselines else "-" for n in names]
         times = f"{timing.reference_ms:.3g} → {timing.candidate_ms:.3g}" if timing else "-"
         worst = (
             f"{verdict.worst_error:.0e} of {verdict.tolerance:.0e}"

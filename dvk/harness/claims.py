@@ -17,7 +17,8 @@ import math
 from collections.abc import Sequence
 
 from dvk.harness.intervals import mean_and_error, process_interval
-from dvk.records import Claim
+from dvk.records import Claim, Interval, show_ratio
+from dvk.speedups import noisy
 from dvk.student import student_tail
 
 FIRST_LOOK, LAST_LOOK = 5, 10
@@ -50,12 +51,22 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
     if len(speedups) < FIRST_LOOK:
         why = f"too few processes: {len(speedups)} of {FIRST_LOOK}"
     elif not found.lo > 1 + margin:
-        why = f"no difference shown: the lower end {found.lo:.3f} does not exceed {1 + margin:.3f}"
+        why = _within(found, control, margin)
     elif min(speedups) <= 1:
-        why = f"the processes disagree: one saw {min(speedups):.3f}"
+        why = f"the processes disagree: one saw {show_ratio(min(speedups))}"
     return Claim(
         speedup=found, level=level, processes=tuple(speedups), control=control, margin=margin, holds=not why, why=why
     )
+
+
+def _within(found: Interval, control: Interval, margin: float) -> str:
+    """Why a speedup whose lower end is within the margin is not claimed; a margin that nothing could exceed is not named."""
+    if noisy(control):
+        ends = f"between {show_ratio(control.lo)} and {show_ratio(control.hi)}"
+        return f"the noise is too large: the reference against itself came out {ends}"
+    if found.lo <= 1:
+        return f"no difference shown: the interval begins at {show_ratio(found.lo)}"
+    return f"too small for this noise: the interval begins at {show_ratio(found.lo)} and should be above {show_ratio(1 + margin)}"
 
 
 def undecided(found: Claim) -> bool:

@@ -24,6 +24,7 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from dvk.records import Interval, Turn
+from dvk.speedups import shown
 
 REDRAW_S = 0.25
 """Shortest time between two redraws."""
@@ -168,8 +169,8 @@ class Live:
         confirmation = verdict is not None and verdict.tier == "claim"
         self._counts[outcome] += not confirmation  # which tries nothing new
         faster = verdict is not None and verdict.faster
-        shown = str(timing.speedup) if timing else outcome
-        self._recent.append((self._counts.total(), shown, faster, title))
+        figures = shown(timing.speedup) if timing else outcome
+        self._recent.append((self._counts.total(), figures, faster, title))
         if candidate is None or verdict is None:
             return
         if faster and timing is not None and (confirmation or not self._faster.get(candidate.id, (False,))[0]):
@@ -217,7 +218,7 @@ class Live:
         with self._lock:
             best, tried = self._best(), self._counts.total()
             doing = [part for part in (self._writing, self._trying) if part] or [self._stage]
-        found = str(best[1]) if best else "nothing faster yet"
+        found = shown(best[1]) if best else "nothing faster yet"
         return ", ".join(part for part in (f"{tried} tried", found, *doing) if part)
 
     def _render(self) -> Text:
@@ -231,9 +232,9 @@ class Live:
         if counts:
             listed = " · ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
             rows.append(Text.assemble(f"{counts.total()} tried  ", (listed, "dim")))
-        for number, shown, faster, title in recent:
+        for number, figures, faster, title in recent:
             style = "cyan" if faster else "dim"
-            rows.append(Text.assemble((f"{number:>5}  ", "dim"), (f"{shown:<20}  ", style), title))
+            rows.append(Text.assemble((f"{number:>5}  ", "dim"), (f"{figures:<20}  ", style), title))
         if writing:
             rows.append(Text.assemble("    …  ", (f"{'asking':<20}  {writing}", "dim")))
         if trying:
@@ -251,7 +252,7 @@ class Live:
 
 
 def _best_line(confirmed: bool, speedup: Interval, title: str) -> str:
-    return f"{speedup}{' confirmed' if confirmed else ''}  {title}"
+    return f"{shown(speedup)}{' confirmed' if confirmed else ''}  {title}"
 
 
 def _line(text: str) -> str:

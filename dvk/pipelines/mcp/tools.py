@@ -83,8 +83,8 @@ def tools(library: Path | None) -> MCPServer:
     ) -> dict[str, Any]:
         """Search for the fastest kernels for a PyTorch module that survive verification, and leave a drop-in.
 
-        `status` is faster, no_speedup or failed; `best` is the drop-in's path, `speedup` its confirmed speedup with the interval
-        `speedup_lo` to `speedup_hi`, `run` the folder with report.html and every attempt.
+        `status` is faster, no_speedup, too_noisy, no_verdict or failed; `best` is the drop-in's path, `speedup` its confirmed
+        speedup with the interval `speedup_lo` to `speedup_hi`, `run` the folder with report.html and every attempt.
         """
         flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(f"--also={one}" for one in also)]
         flags += ["--backbone", backbone] if backbone else []

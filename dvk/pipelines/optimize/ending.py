@@ -26,13 +26,16 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         groups: for each, what was fused, a line a kernel.
     """
     faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
-    lead = faster.index(True) if True in faster else 0
+    episodes = [told.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
+    outcomes = [told.outcome(s.turns, w, f, s.reason, told.unread(e), unjudged=s.unjudged, judge=s.config.judge)
+                for s, w, f, e in zip(sessions, winners, faster, episodes)]
+    found = [outcome["status"] for outcome in outcomes]
+    lead = next((found.index(status) for status in ("faster", "too_noisy") if status in found), 0)
     session, winner = sessions[lead], winners[lead]
     run = session.run
     candidate = winner.candidate if winner is not None and faster[lead] else None
     best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
-    episodes = [told.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
-    outcomes = [told.outcome(s.turns, w, f, s.reason, told.unread(e)) for s, w, f, e in zip(sessions, winners, faster, episodes)]
+    unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
@@ -41,7 +44,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     times = _times(session, names) if names else {}
     summary = {
         **outcomes[lead], "num_candidates": len(told.programs(turns)),
-        "best": best_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
+        "best": best_path, "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "groups": list(groups[lead]),
         "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), fused, times),
         "strategy": strategy, "backbone": backbone,
@@ -57,6 +60,20 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     return summary
 
 
+def _unproven(session: Session, winner: Turn | None) -> str | None:
+    """Where the best candidate lies, that was right but whose speedup is not proved; None where there is none.
+
+    Args:
+        winner: the turn that refuted it, if one did.
+    """
+    refuted = winner.candidate if winner is not None and winner.verdict is not None and winner.verdict.timing is not None else None
+    best = refuted or next((turn.candidate for turn in session.unconfirmed), None)
+    if best is None:
+        return None
+    said = "# Unproven: this candidate agreed with the original wherever it was checked, but no speedup was confirmed for it.\n"
+    return str(session.run.write_text("unproven.py", said + best.source))
+
+
 def _times(session: Session, names: Sequence[str]) -> dict[str, float]:
     """Of an eager call by block; none where that was stopped: the search's own findings matter more."""
     try:
@@ -70,7 +87,7 @@ def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner:
     """What the summary says of one set of inputs."""
     timing = winner.verdict.timing if winner is not None and winner.verdict is not None else None
     same = next((labels[n] for n in range(number) if groups[number] and groups[n] == groups[number]), None)
-    told_ = ("status", "speedup", "speedup_lo", "speedup_hi", "baselines", "num_candidates", "reason")
+    told_ = ("status", "speedup", "speedup_lo", "speedup_hi", "headline", "baselines", "num_candidates", "reason")
     return {"inputs": labels[number], **{key: outcome[key] for key in told_}, "ms": timing and timing.candidate_ms,
             "groups": list(groups[number]), "same_kernels_as": same}
 

@@ -66,6 +66,8 @@ class Session:
         self.observed: list[Observed] = []
         """What the search says of schedules."""
         self.reason: str | None = None
+        self.unjudged: str | None = None
+        """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
 
     @property
@@ -237,6 +239,12 @@ class Session:
         ranked = told.looked(self.turns)
         faster = [turn for turn, speedup in ranked if speedup.value > 1]
         return faster[:NUM_CONFIRMED] or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
+
+    @property
+    def unconfirmed(self) -> list[Turn]:
+        """What looked faster in the search and was neither confirmed nor refused since, the fastest first."""
+        claimed = {t.candidate.id for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing}
+        return [turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed]
 
     def confirm(self, live: Live) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""

@@ -11,8 +11,10 @@ from typing import Any
 from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
-from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Trace, Turn, content_hash
+from dvk.config import Judge
+from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Timing, Trace, Turn, content_hash
 from dvk.search.repeats import program
+from dvk.speedups import outcome_of, shown, words
 
 # ---------------------------------------------------------------- the episode
 
@@ -93,34 +95,61 @@ def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
 
 # ---------------------------------------------------------------- the summary
 
-def outcome(turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None) -> dict[str, Any]:
-    """Status, figures and who is behind the winner.
+def outcome(
+    turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None, *,
+    unjudged: str | None = None, judge: Judge | None = None,
+) -> dict[str, Any]:
+    """Status, figures, their words, and who is behind the winner.
 
     Args:
         winner: the turn that confirmed it, or refuted it.
         reason: why the search ended early, if it did.
         unread: why no answer of the model could be read, if none could.
+        unjudged: why the search ended before its first verdict, if it did.
+        judge: the settings that it was timed with.
     """
-    verdict = winner.verdict if winner is not None else None
-    timing = verdict.timing if verdict is not None else None
+    settings = judge or Judge()
+    timing = _timing(winner)
+    said = timing and words(timing, pairs=settings.claim_pairs, seconds=settings.claim_s)
     eager = None if timing is None else {
         "ms": timing.reference_ms, "speedup": timing.speedup.value, "lo": timing.speedup.lo, "hi": timing.speedup.hi}
     others = {} if timing is None else {
         name: {"ms": timing.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi} for name, s in timing.baselines.items()}
     ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
-    status = "faster" if faster else "failed" if turns and not ok else "no_speedup"
-    if reason is None and status == "no_speedup":
+    status = _status(turns, faster, bool(ok), unjudged)
+    if reason is None and status == "no_verdict":
+        reason = unjudged
+    if reason is None and status in ("no_speedup", "too_noisy"):
         reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns, winner)
     if reason is None and status == "failed":
         reason = "no candidate agreed with the reference"
     candidate = winner.candidate if winner is not None else None
     return {
         "status": status, "speedup": eager and eager["speedup"], "speedup_lo": eager and eager["lo"], "speedup_hi": eager and eager["hi"],
+        "headline": said.headline if said and faster else None,
+        "control": timing.claim.control.model_dump(mode="json") if timing and timing.claim else None,
+        "noise": said.noise or None if said else None, "hint": said.hint or None if said else None,
         "baselines": {"eager": eager, **others}, "num_candidates": len(programs(turns)),
         "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
         "recipes": list(candidate.recipes) if candidate else [], "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
     }  # fmt: skip
+
+
+def _status(turns: Sequence[Turn], faster: bool, right: bool, unjudged: str | None) -> str:
+    """`too_noisy` where a gain that matters may be there: a claim leaves it open."""
+    if faster:
+        return "faster"
+    if not turns and unjudged:
+        return "no_verdict"
+    if turns and not right:
+        return "failed"
+    timings = [timing for turn in turns if turn.verdict and turn.verdict.tier == "claim" and (timing := _timing(turn))]
+    return "too_noisy" if any(outcome_of(timing) == "too_noisy" for timing in timings) else "no_speedup"
+
+
+def _timing(turn: Turn | None) -> Timing | None:
+    return turn.verdict.timing if turn is not None and turn.verdict is not None else None
 
 
 def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
@@ -155,15 +184,23 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
     Args:
         claim: the turn whose figures are given.
     """
-    timing = claim.verdict.timing if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
+    timing = _timing(claim) if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
     found = looked(turns)
     if timing is None or not found:
-        return "no candidate's interval lies above 1" if turns else "nothing was proposed"
+        refused = [t for t in turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.status is not Status.OK]
+        if refused:
+            assert refused[0].verdict is not None
+            return f"the best candidate was refused when it was judged again: {_first_line(refused[0].verdict.error)}"
+        return f"the fastest candidate measured {shown(found[0][1])}" if found else \
+            "no candidate could be timed" if turns else "nothing was proposed"
     # One drop-in for several sets of inputs has a text that no search has timed.
     speedup = next((s for t, s in found if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id), found[0][1])
-    what = f"the search's best, {speedup}," if speedup is found[0][1] else f"what the search measured at {speedup}"
-    why = f" ({timing.claim.why})" if timing.claim is not None and timing.claim.why else ""
-    return f"{what} did not hold when timed again: {timing.speedup}{why}"
+    what = "the search's best" if speedup is found[0][1] else "the candidate"
+    return f"{what}, {shown(speedup)} in the search, was timed again in fresh processes: {words(timing).sentence}"
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "no reason was given").strip().partition("\n")[0]
 
 
 def unread(made: Episode) -> str | None:

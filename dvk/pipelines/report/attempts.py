@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.records import Candidate, Episode, Interval, Turn, Verdict
+from dvk.speedups import shown
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Attempt:
         return self.verdict.timing.speedup if self.verdict.timing else None
 
     @property
+    def figures(self) -> str:
+        """The speedup for people; a dash when it was not timed."""
+        return shown(self.speedup)
+
+    @property
     def value(self) -> float:
         """The speedup's point estimate, 0 when it was not timed."""
         return self.speedup.value if self.speedup else 0.0
@@ -50,7 +56,9 @@ class Attempt:
     @property
     def outcome(self) -> str:
         """The status in words."""
-        return "confirmed" if self.ok and self.confirmation else self.verdict.status.value.replace("_", " ")
+        if self.ok and self.confirmation:
+            return "confirmed" if self.verdict.faster else "not confirmed"
+        return self.verdict.status.value.replace("_", " ")
 
     @property
     def recipes(self) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def caption(attempts: list[Attempt]) -> str:
 
 def hover(attempt: Attempt) -> str:
     """One candidate in a line."""
-    outcome = str(attempt.speedup) if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
+    outcome = attempt.figures if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
     return f"{attempt.number}. {attempt.title} — {outcome} after {show_s(attempt.seconds)}"
 
 

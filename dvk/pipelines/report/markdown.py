@@ -15,6 +15,7 @@ from dvk.pipelines.report.markup import plain
 from dvk.pipelines.report.story import BLOCKS, Story
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.records import show_ratio
+from dvk.speedups import shown
 
 WIDEST = 60
 """Columns a table cell may take; longer text is cut, the page has it all."""
@@ -68,7 +69,7 @@ def fence(text: str, language: str = "") -> str:
 def _arms(story: Story) -> str:
     if not any(arm.ms for arm in story.arms):
         return ""
-    rows = [[arm.label, show_ms(arm.ms), str(arm.ratio or "")] for arm in story.arms]
+    rows = [[arm.label, show_ms(arm.ms), shown(arm.ratio) if arm.ratio else ""] for arm in story.arms]
     return table(["version", "median call", f"speedup of {story.arms[-1].label}"], rows, frozenset({1, 2}))
 
 
@@ -76,7 +77,7 @@ def _sets(story: Story) -> str:
     if not story.sets:
         return ""
     names = list(dict.fromkeys(name for one in story.sets for name in one.over))
-    rows = [[one.inputs, show_ms(one.eager_ms), show_ms(one.ms), *(str(one.over.get(name) or "–") for name in names), one.note]
+    rows = [[one.inputs, show_ms(one.eager_ms), show_ms(one.ms), *(shown(one.over.get(name)) for name in names), one.note]
             for one in story.sets]
     return table(["inputs", "eager", "best.py", *(f"over {name}" for name in names), ""], rows, frozenset(range(1, 3 + len(names))))
 
@@ -111,7 +112,7 @@ def _attempts(story: Story, attempts: list[Attempt]) -> list[str]:
         schedule = "; ".join(f"{kernel} {text}".strip() for kernel, text in attempt.schedule)
         outcome = attempt.outcome + (f": {attempt.reason}" if attempt.reason else "")
         by = [attempt.proposer] if story.several else []
-        rows.append([str(attempt.number), show_s(attempt.seconds), str(attempt.speedup or "–"), title, *by, outcome,
+        rows.append([str(attempt.number), show_s(attempt.seconds), attempt.figures, title, *by, outcome,
                      ", ".join(attempt.recipes), schedule])
     head = ["#", "after", "speedup", "candidate", *(["by"] if story.several else []), "verdict", "recipes", "schedule"]
     return [table(head, rows, frozenset({0, 1, 2}))]

@@ -11,6 +11,7 @@ from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, source, table
 from dvk.pipelines.report.story import BLOCKS, Arm, Story
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
+from dvk.speedups import shown
 
 
 def render(story: Story) -> str:
@@ -45,7 +46,7 @@ def _arms(arms: list[Arm]) -> Markup | None:
            el("th", arm.label, scope="row"),
            el("td", show_ms(arm.ms), class_="num"),
            bar(arm.ms, longest, "bar ours" if arm.ours else "bar"),
-           el("td", str(arm.ratio or ""), class_="num"))
+           el("td", shown(arm.ratio) if arm.ratio else "", class_="num"))
         for arm in arms
     ]
     heads = headers("Version", "Median call ", None, f"Speedup of {arms[-1].label} " if arms[-1].ours else " ")
@@ -61,7 +62,7 @@ def _sets(story: Story) -> Markup | None:
            el("th", el("code", one.inputs), el("small", one.note) if one.note else None, scope="row"),
            el("td", show_ms(one.eager_ms), class_="num"),
            el("td", show_ms(one.ms), class_="num"),
-           *(el("td", str(one.over.get(name) or "–"), class_="num") for name in names))
+           *(el("td", shown(one.over.get(name)), class_="num") for name in names))
         for one in story.sets
     ]
     return table(headers("Inputs", "Eager ", "best.py ", *(f"Over {name} " for name in names)), rows, "Every set of inputs")
@@ -138,7 +139,7 @@ def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:
         el("td", el("code", schedule) if schedule else None, class_="cut" if schedule else None),
         el("td", el("span", attempt.outcome, class_=None if attempt.ok else "wrong"),
            el("small", attempt.reason) if attempt.reason else None, class_="cut" if attempt.reason else "fixed"),
-        el("td", str(attempt.speedup or "–"), class_="num"),
+        el("td", attempt.figures, class_="num"),
         class_="won" if won else None,
     )
 

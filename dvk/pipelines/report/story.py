@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dvk import speedups
 from dvk.pipelines.report import spending
 from dvk.pipelines.report.attempts import Attempt, fastest, gather
 from dvk.pipelines.report.code import without_original
@@ -23,6 +24,10 @@ REGIME = {
     "cpu": "one call at a time, caches flushed before each",
 }
 
+
+ENDED = {"no_speedup": "Nothing faster was found", "too_noisy": "Too noisy to tell whether anything is faster",
+         "no_verdict": "The search ended before its first verdict"}
+"""Headlines of searches that found nothing, by their status; others failed."""
 
 BLOCKS = ("block", "eager time", "share", "operators", "became", "moves")
 """Columns of the table of blocks."""
@@ -59,7 +64,7 @@ class Story:
 
     task: Task
     status: str
-    """`faster`, `no_speedup` or `failed`."""
+    """See `ENDED`; `faster` besides."""
     headline: str
     numbers: list[str]
     """The intervals beneath the headline."""
@@ -165,15 +170,18 @@ def _headline(status: str, summary: Mapping[str, Any]) -> str:
     if status == "faster" and summary.get("speedup") is not None:
         rows = summary.get("shapes") or []
         whom = f", with {next(row['inputs'] for row in rows if row['status'] == 'faster')}" if len(rows) > 1 else ""
-        return f"{show_ratio(summary['speedup'])} faster than eager PyTorch{whom}"
-    return "Nothing faster was found" if status == "no_speedup" else "The search failed"
+        speedup = speedups.interval(summary, "speedup_")
+        return f"{speedups.headline(speedup) if speedup else show_ratio(summary['speedup'])} faster than eager PyTorch{whom}"
+    return ENDED.get(status, "The search failed")
 
 
 def _numbers(summary: Mapping[str, Any], arms: list[Arm]) -> list[str]:
-    over = _interval(summary, "speedup_")
+    found = speedups.interval(summary, "speedup_")
     compiled = next((arm.ratio for arm in arms if arm.label == "torch.compile"), None)
-    told = [f"95 % interval [{str(over).split('[')[1]}"] if over else []
-    return told + ([f"{compiled} over torch.compile"] if compiled else [])
+    told = [f"95 % interval [{str(found).split('[')[1]}"] if found else []
+    if found and speedups.wide(found):
+        told[0] += f", wider than a factor of {speedups.WIDE:g}, so that its lower end is the headline"
+    return told + ([f"{speedups.shown(compiled)} over torch.compile"] if compiled else [])
 
 
 def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], shown: Attempt | None) -> list[str]:
@@ -184,13 +192,20 @@ def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], show
     tried = f"{many(count, 'candidate')} {'was' if count == 1 else 'were'} judged{spent}"
     tried += f"; {right} agreed with the reference everywhere." if count else "."
     reason = [str(summary["reason"])] if summary.get("reason") else []
+    reason += [_sentence(summary[key]) for key in ("noise", "hint") if summary.get(key)]
     if status == "faster":
         return [*reason, *spending.credit(summary), tried]
-    if status != "no_speedup":
+    if status not in ("no_speedup", "too_noisy"):
         return [*(reason or ["No reason was recorded."]), tried]
-    if shown:
-        tried += f" The closest ran at {shown.speedup} of eager’s speed; “faster” means a whole interval above 1."
-    return [*reason, tried, "The original file was left as it is."]
+    if shown and shown.speedup:
+        tried += f" The closest ran at {speedups.shown(shown.speedup)} of eager’s speed; “faster” means a whole interval above 1."
+    kept = [f"The best candidate is kept in {summary['unproven']}: correct where it was checked, its speedup unproven."] \
+        if summary.get("unproven") else []
+    return [*reason, tried, *kept, "The original file was left as it is."]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _arms(summary: Mapping[str, Any], shown: Attempt | None, label: str) -> list[Arm]:
@@ -198,7 +213,7 @@ def _arms(summary: Mapping[str, Any], shown: Attempt | None, label: str) -> list
     for key, name in (("eager", "eager PyTorch"), ("compile", "torch.compile")):
         entry = (summary.get("baselines") or {}).get(key)
         if entry:
-            arms.append(Arm(name, entry.get("ms"), _interval(entry)))
+            arms.append(Arm(name, entry.get("ms"), speedups.interval(entry)))
     if arms and shown and shown.verdict.timing:
         arms.append(Arm(label, shown.verdict.timing.candidate_ms, None, ours=True))
     return arms
@@ -215,15 +230,8 @@ def _set(row: Mapping[str, Any]) -> Set:
     if row["status"] != "faster":
         return Set(row["inputs"], eager_ms, None, {}, f"the original: {row['reason']}")
     same = row["same_kernels_as"]
-    return Set(row["inputs"], eager_ms, row["ms"], {name: _interval(entry) for name, entry in baselines.items()},
+    return Set(row["inputs"], eager_ms, row["ms"], {name: speedups.interval(entry) for name, entry in baselines.items()},
                f"the kernels of {same}" if same else "")
-
-
-def _interval(entry: Mapping[str, Any], prefix: str = "") -> Interval | None:
-    value, lo, hi = entry.get("speedup"), entry.get(f"{prefix}lo"), entry.get(f"{prefix}hi")
-    if value is None or lo is None or hi is None:
-        return None
-    return Interval(value=value, lo=lo, hi=hi)
 
 
 def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
@@ -301,7 +309,7 @@ def _why(winner: Attempt | None, attempts: list[Attempt], listed: list[Operator]
     others = [a for a in attempts if a.speedup and not a.confirmation and program(a.source) != program(winner.source)]
     if others:
         second = max(others, key=lambda attempt: attempt.value)
-        told.append(f"The runner-up, “{second.title}”, reached {second.speedup}.")
+        told.append(f"The runner-up, “{second.title}”, reached {speedups.shown(second.speedup) if second.speedup else 'nothing'}.")
     return told
 
 
