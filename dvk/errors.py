@@ -10,6 +10,7 @@ any other exception that reaches it is our bug and keeps its traceback.
     │   └── Exhausted     … within the time, memory and processes that there were
     ├── LibraryError      the skill library or a skill file is unusable
     ├── RunFolderError    a run folder is used, missing or damaged
+    ├── ModelError        the language model of a search cannot be asked any more
     └── MachineError      this computer lacks something: a compiler, a GPU, memory, disk
 """
 
@@ -53,3 +54,7 @@ class RunFolderError(DvkError):
 
 class MachineError(DvkError):
     """This computer lacks something that was explicitly asked for."""
+
+
+class ModelError(DvkError):
+    """The language model of a search cannot be asked any more: its server refuses, or it failed. What was found stays."""

@@ -7,9 +7,9 @@ conversation only, such as a prompt that is too long, finishes it with an error;
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -68,9 +68,7 @@ class Endpoint:
         seeds: list[int | None] = [None] * len(conversations)
         if sampling.seed is not None:  # equal conversations draw differently, as they do with our own sampler
             seeds = [key >> 33 for key in keys_for([c.model_dump_json().encode() for c in conversations], sampling.seed)]
-        workers = min(self.settings.concurrency, len(conversations))
-        with ThreadPoolExecutor(workers, thread_name_prefix="endpoint") as pool:
-            answers = list(pool.map(lambda pair: self._ask(pair[0], sampling, pair[1]), zip(conversations, seeds)))
+        answers = self._side_by_side([(conversation, sampling, seed) for conversation, seed in zip(conversations, seeds)])
         for answer in answers:
             if isinstance(answer, DvkError) and not isinstance(answer, MachineError):
                 raise answer
@@ -78,6 +76,36 @@ class Endpoint:
         if len(lost) == len(answers):
             raise lost[0]
         return [Completion(text="", finish="error", error=a.message) if isinstance(a, DvkError) else a for a in answers]
+
+    def _side_by_side(self, asked: Sequence[tuple[Conversation, Sampling, int | None]]) -> list[Completion | DvkError]:
+        """The answers, in order. The threads are daemons: a server that never answers does not keep a process that has ended."""
+        found: dict[int, Completion | DvkError | BaseException] = {}
+        waiting = iter(enumerate(asked))
+        lock = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    number, one = next(waiting, (-1, None))
+                if one is None:
+                    return
+                try:
+                    found[number] = self._ask(*one)
+                except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+                    found[number] = error
+
+        threads = [threading.Thread(target=work, name="endpoint", daemon=True) for _ in range(min(self.settings.concurrency, len(asked)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        answers: list[Completion | DvkError] = []
+        for number in range(len(asked)):
+            answer = found[number]
+            if isinstance(answer, BaseException) and not isinstance(answer, DvkError):
+                raise answer
+            answers.append(answer)
+        return answers
 
     def _ask(self, conversation: Conversation, sampling: Sampling, seed: int | None) -> Completion | DvkError:
         began, server = time.perf_counter(), f"the server at `{self.client.base_url}`"
@@ -92,7 +120,15 @@ class Endpoint:
             return UsageError(f"{server} does not know `{self.model}`: {_said(error)}", "ask it for its models at /models")
         except openai.APIError as error:
             return Completion(text="", finish="error", error=f"{type(error).__name__}: {_said(error)}")
-        self._count(reply.usage, time.perf_counter() - began)
+        except ValueError as error:  # what calls itself JSON is none
+            return Completion(text="", finish="error", error=f"the server's answer cannot be read: {str(error)[:200]}")
+        try:
+            return self._read(reply, sampling, time.perf_counter() - began)
+        except (AttributeError, TypeError, ValueError, LookupError):  # a web page, or JSON of another kind
+            return Completion(text="", finish="error", error=f"the server's answer is no chat completion: {str(reply)[:200]!r}")
+
+    def _read(self, reply: Any, sampling: Sampling, seconds: float) -> Completion:
+        self._count(reply.usage, seconds)
         if not reply.choices:
             return Completion(text="", finish="error", error="the server sent no choice")
         choice = reply.choices[0]

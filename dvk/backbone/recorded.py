@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -17,10 +18,12 @@ from pydantic import Field
 
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, Usage
 from dvk.backbone.brake import Brake, OutOfTime
+from dvk.errors import DvkError, ModelError
 from dvk.records import Record, content_hash
 from dvk.runs import RunFolder
 
 FILE = "answers.jsonl"
+TRACEBACK = "model_error.txt"
 CLOSE_S = 10.0
 """A model that writes here is let come to its next step before anything else begins."""
 
@@ -82,7 +85,7 @@ class Recorded:
 
         Raises:
             OutOfTime: nothing is recorded and no time is left, or it ends while the model writes.
-            DvkError: see `Backbone`.
+            ModelError: the model, or its server, failed; another exception than a `DvkError` leaves its traceback in the run folder.
         """
         if not conversations:
             return []
@@ -143,7 +146,7 @@ class Recorded:
     def _call(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> Call:
         usage, began, held = self.backbone.usage, time.perf_counter(), self._held_s()
         before = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
-        completions = tuple(self.backbone.generate(conversations, sampling))
+        completions = self._written(conversations, sampling)
         call = Call(
             id=asked, conversations=conversations, sampling=sampling, completions=completions,
             prompt_tokens=usage.prompt_tokens - before[0], completion_tokens=usage.completion_tokens - before[1],
@@ -152,9 +155,26 @@ class Recorded:
         )  # fmt: skip
         with self._lock:
             if not self._closed:
-                self.run.append(FILE, call)
+                if any(one.finish != "error" for one in completions):  # a run that goes on later asks again
+                    self.run.append(FILE, call)
                 self.calls.append(call)
         return call
+
+    def _written(self, conversations: tuple[Conversation, ...], sampling: Sampling) -> tuple[Completion, ...]:
+        try:
+            completions = tuple(self.backbone.generate(conversations, sampling))
+            if len(completions) != len(conversations):
+                raise ValueError(f"{len(completions)} answers to {len(conversations)} questions")
+            return completions
+        except DvkError as error:
+            raise ModelError(error.message, error.hint) from error
+        except OutOfTime:
+            raise
+        except Exception as error:  # whatever a model's code raises, a search keeps what it has found
+            told = str(error).strip().partition("\n")[0]
+            self.run.write_text(TRACEBACK, traceback.format_exc())
+            problem = f"the model `{self.name}` failed: {type(error).__name__}{f': {told}' if told else ''}"
+            raise ModelError(problem, f"its traceback is in `{self.run.path / TRACEBACK}`") from error
 
 
 def _told(record: Record, later: str) -> str:

@@ -132,8 +132,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def doubts(summary: dict[str, Any]) -> list[str]:
-    """That the machine was busy, and how to get a better number."""
-    return [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
+    """What went wrong with the model; that the machine was busy, and how to get a better number."""
+    warnings = [f"warning: {text}" for text in summary.get("warnings", ())]
+    return warnings + [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
 
 
 def shapes(summary: dict[str, Any]) -> list[str]:

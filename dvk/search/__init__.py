@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from dvk.backbone import Backbone
 from dvk.composer import Captured
 from dvk.config import Config
+from dvk.errors import ModelError
 from dvk.records import Backend, Candidate, Skill, Task, Trace, Verdict
 from dvk.search.tunings import Known
 
@@ -39,6 +40,8 @@ class Problem:
     keep: Callable[[Trace], None] = field(default=lambda trace: None, compare=False, repr=False)
     """Takes each conversation with the model as it ends or is left, for the episode. The answers of a strategy that gives
     none are kept too, as turns that stand alone."""
+    warn: Callable[[ModelError], None] = field(default=lambda error: None, compare=False, repr=False)
+    """Takes what ended a model's part of a search that goes on without it."""
     tunings: Known = field(default_factory=dict, compare=False, repr=False)
     """What earlier searches on this machine measured of schedules, by class of kernels."""
 

@@ -5,9 +5,9 @@ equal shares the result is at least what the better one alone finds in half the 
 task. A side's clock is what its candidates took to judge, and what the model took to write: while it writes on this
 machine nothing is timed, for the two would disturb each other. The composer goes on after each candidate, and a model in
 this process is held between two tokens when its turn is over, however long its answers are. (A server on this machine
-cannot be held, and is waited for.) A model that writes elsewhere costs no time here, and the composer goes on meanwhile. A
-side that has nothing to propose, or waits, leaves its share to the other. The composer opens: it has something right
-within seconds.
+cannot be held, and is waited for: until half of what was left of the time is over.) A model that writes elsewhere costs
+no time here, and the composer goes on meanwhile. A side that has nothing to propose, or waits, leaves its share to the
+other. The composer opens: it has something right within seconds.
 
 The two do not see each other's results, so each is deterministic given its own verdicts and answers, whatever the order
 between them was. Without a model this is the composer alone, without an operator graph the model.
@@ -15,12 +15,15 @@ between them was. Without a model this is the composer alone, without an operato
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from dvk.backbone import Backbone
 from dvk.backbone.brake import Brake, OutOfTime
+from dvk.errors import ModelError
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals, composer, refine
 
@@ -38,7 +41,7 @@ def search(problem: Problem) -> Proposals:
         return
     sides = [
         *([Side(composer.search(problem))] if problem.captured is not None else []),
-        Side(refine.search(problem), backbone),
+        Side(refine.search(problem), backbone, problem.warn),
     ]
     try:
         while going := [side for side in sides if not side.ended]:
@@ -66,10 +69,11 @@ class Side:
     Args:
         proposals: the strategy.
         backbone: the model that it asks; None for a strategy that asks none.
+        warn: takes what made the model unusable; the side has then ended, and the other goes on.
     """
 
-    def __init__(self, proposals: Proposals, backbone: Backbone | None = None):
-        self.proposals, self.backbone = proposals, backbone
+    def __init__(self, proposals: Proposals, backbone: Backbone | None = None, warn: Callable[[ModelError], None] = lambda error: None):
+        self.proposals, self.backbone, self.warn = proposals, backbone, warn
         self.brake: Brake | None = getattr(backbone, "brake", None)
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
         self.ended = False
@@ -116,7 +120,7 @@ class Side:
 
     def think(self) -> None:
         """Find the next batch, or the end; one that can be held or writes elsewhere only begins to."""
-        if self.brake is None and not self.elsewhere:
+        if self.brake is None and not self.elsewhere and not getattr(self.backbone, "hosted", False):
             self._advance()
             return
         self._written_s, self._before_s = 0.0, self.backbone.usage.seconds if self.backbone is not None else 0.0
@@ -124,6 +128,15 @@ class Side:
         self._thread.start()
         if self.brake is not None:
             self.write_on(0.0)
+        elif not self.elsewhere:
+            self._thread.join(self._patience_s())
+            if not self._thread.is_alive():
+                self.wait()
+
+    def _patience_s(self) -> float | None:
+        """How long a server on this machine is waited for; then the composer goes on beside it, lest one that hangs takes all the time."""
+        left = getattr(self.backbone, "left", lambda: math.inf)()
+        return max(TURN_S, left / 2) if left < math.inf else None
 
     def write_on(self, seconds: float) -> None:
         """Let it write for about so long, then hold it."""
@@ -170,3 +183,6 @@ class Side:
             self._batch, self._verdicts = batch, []
         except StopIteration:
             self.ended = True
+        except ModelError as error:
+            self.ended = True
+            self.warn(error)

@@ -13,7 +13,7 @@ from dvk.backbone.brake import OutOfTime
 from dvk.backbone.hf import Hf
 from dvk.backbone.recorded import FILE, Recorded, _told
 from dvk.config import Config
-from dvk.errors import MachineError
+from dvk.errors import MachineError, ModelError
 from dvk.records import Tokens
 from dvk.runs import RunFolder
 from tests.backbone.test_scripted import asking, script
@@ -149,8 +149,9 @@ def test_a_failure_passes_through(tmp_path: Path) -> None:
             raise MachineError("down", "start it")
 
     with opened(tmp_path / "run") as run:
-        with pytest.raises(MachineError, match="down"):
+        with pytest.raises(ModelError, match="down") as raised:
             texts(Recorded(Down(), run), "a")
+        assert raised.value.hint == "start it"
         assert run.read(FILE) == []
 
 

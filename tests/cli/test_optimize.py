@@ -154,7 +154,7 @@ def test_nothing_faster_exits_1_and_leaves_the_file_alone(tmp_path):
     (tmp_path / "product.py").write_text(text)
     done = dvk("product.py", "--input", "x=float32[256,256]", "--json", *QUICK, cwd=tmp_path, exits=1)
     summary = json.loads(done.stdout)
-    assert summary["status"] == "no_speedup" and summary["best"] is None and summary["reason"]
+    assert summary["status"] in ("no_speedup", "too_noisy") and summary["best"] is None and summary["reason"]  # by the machine's load
     assert (tmp_path / "product.py").read_text() == text
 
 

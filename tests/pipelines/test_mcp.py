@@ -99,7 +99,7 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
 
     async def story(client: Client) -> None:
         found = (await client.call_tool("optimize", {"model": "mine.py", "budget_s": 5})).structured_content
-        assert found["status"] in ("faster", "no_speedup") and found["num_candidates"] > 0
+        assert found["status"] in ("faster", "no_speedup", "too_noisy") and found["num_candidates"] > 0
         assert (tmp_path / found["run"] / "report.html").is_file()
         server = [pid for pid in descendants(os.getpid()) if b"mcp" in Path(f"/proc/{pid}/cmdline").read_bytes()][0]
         with anyio.move_on_after(6) as scope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dvk.composer import CannotCompose, Captured, Part, Plan, applicable, captur
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
+from dvk.errors import ModelError
 from dvk.harness.courts import open_court
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import Live
@@ -69,6 +70,8 @@ class Session:
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
+        self.failure: ModelError | None = None
+        """What ended the model's part of the search."""
 
     @property
     def graph(self) -> Graph | None:
@@ -99,11 +102,15 @@ class Session:
                 model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
                 model.on_ask = lambda number: live.asking(model.name, number)
             problem = Problem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone,
-                              self.traces.append, self._known())
+                              self.traces.append, self._warned(live), self._known())
             try:
                 self._feed(strategy(problem), live)
             finally:
                 self._learn(problem)
+        except ModelError as error:
+            if not self.turns:
+                raise
+            self._warned(live)(error)
         except CannotCompose as error:
             self.reason = f"the composer cannot capture this module: {error}"
         except KeyboardInterrupt:
@@ -116,6 +123,16 @@ class Session:
         finally:
             if self.backbone is not None:
                 self.backbone.close()
+        if self.failure is not None and not self.turns:
+            raise self.failure
+
+    def _warned(self, live: Live) -> Callable[[ModelError], None]:
+        """Takes what ended the model's part: it is said at once, and again at the end."""
+        def take(error: ModelError) -> None:
+            self.failure = error
+            live.note(f"warning: {error.message}; the search goes on with what there is")
+
+        return take
 
     def _note(self, crash: Crashed, live: Live) -> None:
         """An error inside dvk ends this search and nothing else; what it found before stands."""

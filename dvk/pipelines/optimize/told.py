@@ -12,6 +12,7 @@ from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
 from dvk.config import Judge
+from dvk.errors import DvkError
 from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Timing, Trace, Turn, content_hash
 from dvk.search.repeats import program
 from dvk.speedups import outcome_of, shown, words
@@ -233,6 +234,22 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
         "completion_tokens": used and used.completion_tokens, "usd": used and used.cost_usd,
         "answers": len(said) if used else None, "malformed": sum(t.malformed is not None for t in said) if used else None,
     }  # fmt: skip
+
+
+def warnings(backbone: Recorded | None, failure: DvkError | None) -> list[str]:
+    """What went wrong with the model, though the search came to an end.
+
+    Args:
+        failure: what ended the model's part.
+    """
+    if failure is not None:
+        return [f"the model ended early: {failure.message} ({failure.hint}); what the search had found was kept"]
+    answers = [one for call in (backbone.calls if backbone is not None else []) for one in call.completions]
+    lost = [one.error or "no reason was given" for one in answers if one.finish == "error"]
+    if not lost:
+        waited = backbone.usage.seconds if backbone is not None else 0.0
+        return [f"the model gave no answer in the {waited:.0f} s that it had"] if waited and not answers else []
+    return [f"{len(lost)} of the model's {len(answers)} answers failed; most often: {Counter(lost).most_common(1)[0][0]}"]
 
 
 def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:

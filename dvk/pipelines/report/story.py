@@ -192,7 +192,7 @@ def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], show
     tried = f"{many(count, 'candidate')} {'was' if count == 1 else 'were'} judged{spent}"
     tried += f"; {right} agreed with the reference everywhere." if count else "."
     reason = [str(summary["reason"])] if summary.get("reason") else []
-    reason += [_sentence(summary[key]) for key in ("noise", "hint") if summary.get(key)]
+    reason += map(_sentence, [*summary.get("warnings", ()), *(summary[key] for key in ("noise", "hint") if summary.get(key))])
     if status == "faster":
         return [*reason, *spending.credit(summary), tried]
     if status not in ("no_speedup", "too_noisy"):
