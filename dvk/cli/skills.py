@@ -40,14 +40,15 @@ class Format(str, Enum):
 # Text that looks like an option (`-O3`, `--use_fast_math`) is text to search for.
 @app.command(context_settings={"ignore_unknown_options": True})
 def search(
-    text: Annotated[list[str], typer.Argument(help="What to look for: any words, identifiers or code.")],
+    text: Annotated[list[str], typer.Argument(help="What to look for: a question, or any words and identifiers.")],
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Skills to show at most.")] = 10,
     as_json: Json = False,
     library: Library = None,
 ) -> None:
-    """Find the skills that TEXT describes best.
+    """Find the skills that answer TEXT best; several names of one thing (GEMM, matmul) count as one.
 
-    The score is minus SQLite's weighted bm25(): higher is better, comparable within one answer only.
+    The score is minus SQLite's weighted bm25() times the share of the question that the skill answers: higher is better, comparable
+    within one answer only. A skill that answers less than three tenths of the question is not shown.
     """
     from dvk.pipelines import skills
 

@@ -38,9 +38,9 @@ class Imported:
 
 
 def search(path: Path | None, text: str, limit: int) -> Sequence[Hit]:
-    """The best `limit` hits for `text`."""
+    """The best `limit` answers to the question `text`; none where no skill is about it."""
     with Library.open(path) as library:
-        return library.search(text, limit)
+        return library.ask(text, limit)
 
 
 def show(path: Path | None, name: str) -> Skill:

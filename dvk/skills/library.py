@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from dvk.errors import LibraryError
 from dvk.resources import home
 from dvk.skills import journal, ranking, schema
+from dvk.skills.asking import concepts
 from dvk.skills.events import Event
 from dvk.skills.terms import clean, terms, whole_and_parts
 
@@ -36,13 +37,20 @@ SNIPPET_TERMS = 16
 """The rarest terms of the query, which are marked; each costs a search in every row shown."""
 
 
+ASKED = 40
+"""Skills that `ask` looks at more closely, at least."""
+FLOOR = 0.3
+"""Share of a question (`ranking.shares`) below which a skill is no answer to it."""
+
+
 @dataclass(frozen=True)
 class Hit:
     """One skill that a search found."""
 
     name: str
     score: float
-    """Minus SQLite's weighted bm25(): higher is better, positive, comparable within one answer only."""
+    """Minus SQLite's weighted bm25(), of `ask` times the share of the question: higher is better, positive, comparable within one
+    answer only."""
     description: str
     snippet: str
     """The passage of the body with the most hits, each marked «so»; empty when not asked for."""
@@ -136,6 +144,23 @@ class Library:
             for row, score in ranked
             if row in rows  # another process may have removed it since
         ]
+
+    def ask(self, text: str, limit: int = 10, *, snippets: bool = True) -> Sequence[Hit]:
+        """The skills that answer a question in a person's words, best first; none where all share too little with it.
+
+        As `search`, but words that say nothing are left out, the field's names for one thing count as one (`asking`), and a skill
+        that answers more of the question comes before one that has a word of it often.
+        """
+        with schema.reported(self.path):
+            asked = concepts(text)
+            words = ranking.count(self._connection, list(dict.fromkeys(name for names in asked for name in names)))
+            scores = dict(ranking.rank(self._connection, words, max(limit, ASKED)))
+            shares = ranking.shares(self._connection, asked, list(scores))
+            best = sorted((row for row in scores if shares[row] >= FLOOR), key=lambda row: (-scores[row] * shares[row], row))[:limit]
+            rows = self._rows(best)
+            passages = self._snippets(best, words) if snippets else {}
+        return [Hit(rows[row]["name"], scores[row] * shares[row], rows[row]["description"], passages.get(row, ""), rows[row])
+                for row in best if row in rows]
 
     def frequency(self, word: str) -> int:
         """Skills that contain `word`, an identifier as a whole or all its parts; estimated where very common."""

@@ -20,6 +20,8 @@ one answer only.
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -34,6 +36,8 @@ _MANY = 8
 """From this many terms on, common ones are counted roughly: a graph's 40 words take 5 ms instead of 25."""
 _MAX_COMMON = 6
 """Common terms that may re-order candidates: each costs one reading of all its postings, up to 5 ms."""
+IN_BODY = 0.35
+"""What a concept counts that a skill only mentions."""
 _HEAD = "{name tags description}"
 _LABEL = "{name tags}"
 
@@ -88,6 +92,28 @@ def num_rows(connection: sqlite3.Connection, expression: str, *, rough: bool = F
     if number <= most:
         return int(number)
     return max(int(number), int(number * _size(connection) / last))
+
+
+def shares(connection: sqlite3.Connection, concepts: Sequence[Sequence[str]], rows: Sequence[int]) -> dict[int, float]:
+    """How much of a question each of `rows` answers, 0 to 1: a concept counts by its rarity, in full where name, tags or description
+    have one of its names, by `IN_BODY` where the text does."""
+    size = _size(connection)
+    found, whole = dict.fromkeys(rows, 0.0), 0.0
+    for names in concepts:
+        expression = " OR ".join(f'"{name}"' for name in names)
+        number = num_rows(connection, expression, rough=True)
+        weight = math.log(1 + size / max(1, number)) if number else math.log(2 + size)
+        whole += weight
+        body = _among(connection, expression, rows) if number else set()
+        head = _among(connection, f"{_HEAD} : ({expression})", rows) if body else set()
+        for row in body:
+            found[row] += weight * (1.0 if row in head else IN_BODY)
+    return {row: share / whole for row, share in found.items()} if whole else found
+
+
+def _among(connection: sqlite3.Connection, expression: str, rows: Sequence[int]) -> set[int]:
+    sql = "SELECT rowid FROM skills_fts WHERE skills_fts MATCH ? AND rowid IN (SELECT value FROM json_each(?))"
+    return {row for (row,) in connection.execute(sql, (expression, json.dumps(list(rows))))}
 
 
 def any_of(terms: Sequence[Term]) -> str:

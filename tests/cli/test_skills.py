@@ -81,7 +81,7 @@ def test_first_search_builds_the_library_from_the_seeds(dvk: Dvk) -> None:
 
 def test_search_prints_a_table(dvk: Dvk, mine: Path) -> None:
     table = dvk.ok("search", "num_warps", "--library", mine)
-    assert "mine" in table and "Keep a running maximum" in table and "«warps»" in table
+    assert "mine" in table and "Keep a running maximum" in table and "warps»" in table
 
 
 @pytest.mark.parametrize("text", ["", '"', "-O3", "--use_fast_math", "💥", "zzz " * 10_000])

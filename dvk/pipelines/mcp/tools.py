@@ -93,13 +93,13 @@ def tools(library: Path | None) -> MCPServer:
 
     @server.tool()
     def skills_search(
-        query: Annotated[str, Field(description="Any words, operators, identifiers or code.")],
+        query: Annotated[str, Field(description="A question, or any words, operators and identifiers.")],
         limit: Annotated[int, Field(ge=1, le=50)] = 5,
     ) -> dict[str, Any]:
         """Find skills about writing fast kernels, best first; `skills_show` gives one whole."""
         try:
             with Library.open(library) as opened:
-                hits = opened.search(query, limit, snippets=False)
+                hits = opened.ask(query, limit, snippets=False)
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
         found = [{"name": h.name, "description": h.description, "tags": list(h.tags), "score": h.score} for h in hits]
