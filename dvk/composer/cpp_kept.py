@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dvk.composer.kernel import READS, Instr, Ref
+from dvk.composer.prims import COSTLY
 
 if TYPE_CHECKING:
     from dvk.composer.cpp_write import Writer
 
 KEPT_BYTES = 1 << 17
 """Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""
-COSTLY = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sigmoid"}
 
 
 def plan_kept(writer: Writer) -> set[int]:

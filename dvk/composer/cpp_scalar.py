@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dvk.composer.kernel import Instr, Kernel, Ref, nowhere
-from dvk.composer.prims import FLOATS
+from dvk.composer.prims import FLOATS, UNARY_FUNCTIONS, WHOLE
 from dvk.composer.sizes import Constant, Ratio, Size
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ VMATH double exp2(double); VMATH double log2(double);
 // The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them.
 static inline float dvk_expf(float x) { float r = expf(x < -86.0f ? -86.0f : x); return r < 4.48e-38f ? 0.0f : r; }
 static inline double dvk_exp(double x) { double r = exp(x < -700.0 ? -700.0 : x); return r < 9.9e-305 ? 0.0 : r; }
+"""
+FUNCTIONS = "extern \"C\" {\n" + "".join(
+    f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in UNARY_FUNCTIONS[10:]) + """\
+VMATH float atan2f(float, float); VMATH double atan2(double, double); float fmodf(float, float);
+}
+// GCC 12 fails on vectors of its own __builtin_signbit.
+static inline bool dvk_signbitf(float x) { int i; __builtin_memcpy(&i, &x, 4); return i < 0; }
+static inline bool dvk_signbit(double x) { long i; __builtin_memcpy(&i, &x, 8); return i < 0; }
 """
 ORDER = """\
 // As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
@@ -91,10 +99,10 @@ static inline unsigned short f2bf(float f) {
 }
 """
 
-_CALLS = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2"}
+_CALLS = {*UNARY_FUNCTIONS, "atan2", "fmod"}
 _ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearbyint", "sqrt": "sqrt", "abs": "fabs"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|"}
+          "and": "&", "or": "|", **WHOLE}
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -104,7 +112,8 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
     types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
     placed = any(i.op == "gather" for k in kernels for i in k.instrs)
-    parts = ((ORDER, ordered), (GATHER, placed), (BF16, "bfloat16" in types), (HALF, "float16" in types))
+    functions = any(f"{name}f(" in FUNCTIONS for k in kernels for i in k.instrs for name in [i.op])
+    parts = ((FUNCTIONS, functions), (ORDER, ordered), (GATHER, placed), (BF16, "bfloat16" in types), (HALF, "float16" in types))
     return PRELUDE + "".join(text for text, wanted in parts if wanted)
 
 
@@ -162,7 +171,9 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tu
     if op == "exp":
         return f"dvk_exp{suffix}({a[0]})"
     if op in _CALLS:
-        return f"{op}{suffix}({a[0]})"
+        return f"{op}{suffix}({', '.join(a)})"
+    if op == "signbit":
+        return f"dvk_signbit{suffix}({a[0]})"
     if op == "abs" and instr.compute not in ("float32", "float64"):
         return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
     if op in _ROUND:

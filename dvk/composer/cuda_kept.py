@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from dvk.composer.cuda_math import REGISTER, STORAGE
 from dvk.composer.kernel import Instr, Ref
-from dvk.composer.prims import BYTES
+from dvk.composer.prims import BYTES, COSTLY
 
 if TYPE_CHECKING:
     from dvk.composer.cuda_write import Writer
 
-COSTLY = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sigmoid"}
-"""Scalar functions of ten and more instructions."""
 KEPT_REGISTERS = 64
 """32-bit registers of a thread that kept values may take: with 1024 threads there are 64 in all."""
 KEPT_COSTLY = 32
@@ -21,7 +19,7 @@ KEPT_COSTLY = 32
 
 def choose(writer: Writer, elements: int) -> set[int]:
     """Instructions whose values stay in registers; a thread has `elements` of a row."""
-    for costly, limit in ((COSTLY, KEPT_COSTLY), (set[str](), KEPT_REGISTERS)):
+    for costly, limit in ((COSTLY, KEPT_COSTLY), (frozenset[str](), KEPT_REGISTERS)):
         kept = _repeated(writer, costly)
         if sum(_registers(writer, i) for i in kept) * elements <= limit:
             return {i.id for i in kept}
@@ -39,7 +37,7 @@ def declare(writer: Writer, count: int) -> None:
             writer.put(f"{REGISTER[instr.type]} s{id_}[{count}][{writer.vector}];")
 
 
-def _repeated(writer: Writer, costly: set[str]) -> list[Instr]:
+def _repeated(writer: Writer, costly: frozenset[str]) -> list[Instr]:
     """Loads, and results of `costly` functions, that more than one pass needs."""
     k, seen, kept = writer.k, set[int](), set[int]()
     for stage in range(k.num_stages):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from dvk.composer.kernel import Instr
+from dvk.composer.prims import UNARY_FUNCTIONS, WHOLE
 
 STORAGE = {"float32": "float", "float64": "double", "float16": "dvk_f16", "bfloat16": "dvk_bf16", "int64": "long long",
            "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "dvk_bool"}
@@ -130,11 +131,11 @@ template <class Op, int LANES, int COLUMNS, class T> DVK T dvk_column(T x, T* ce
 }
 """
 
-_CALLS = {"exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "tanh": "tanh", "erf": "erf", "sin": "sin", "cos": "cos",
-          "exp2": "exp2", "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc",
+_CALLS = {**{name: name for name in (*UNARY_FUNCTIONS, "atan2", "fmod")}, "sqrt": "sqrt", "rsqrt": "rsqrt", "floor": "floor",
+          "ceil": "ceil", "trunc": "trunc",
           "round": "rint"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|"}
+          "and": "&", "or": "|", **WHOLE}
 
 
 def literal(value: bool | int | float, want: str) -> str:
@@ -190,7 +191,9 @@ def expression(instr: Instr, a: list[str], condition: str) -> str:
     if op in _INFIX:
         return f"{a[0]} {_INFIX[op]} {a[1]}"
     if op in _CALLS:
-        return f"{_CALLS[op]}{suffix}({a[0]})"
+        return f"{_CALLS[op]}{suffix}({', '.join(a)})"
+    if op == "signbit":
+        return f"{'__float_as_int' if kind == 'float32' else '__double_as_longlong'}({a[0]}) < 0"
     if op == "abs":
         return f"fabs{suffix}({a[0]})" if kind in FLOAT else f"{a[0]} < 0 ? -{a[0]} : {a[0]}"
     if op == "neg":

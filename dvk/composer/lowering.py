@@ -1,9 +1,10 @@
 """From ATen operators to primitives: dispatch, operands and views.
 
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
-`activations.py`, `powers.py`, `reductions.py`, `views.py`) and keeps the PyTorch call where none does, so every graph lowers. A rule
-may decline (return None) for arguments it does not cover. What torch makes well by itself (`windows.py`, `arg_reductions.py`, `moves.py`,
-`gathers.py`, `scans.py`, `products.py`, `convolutions.py`, `transposed.py`) leaves it only under a recipe of its own.
+`activations.py`, `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `counts.py`, `views.py`) and keeps the PyTorch call
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well by
+itself (`windows.py`, `arg_reductions.py`, `moves.py`, `gathers.py`, `scans.py`, `products.py`, `convolutions.py`, `transposed.py`)
+leaves it only under a recipe of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from dvk.composer import pieces
@@ -188,7 +190,7 @@ def _is_kind(value: object, node: Node | None) -> bool:
 UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
 """How rules fail on operands that they were not written for: a list where a tensor usually stands, a dimension that is not there."""
 
-PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
+PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
 
 def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
@@ -240,15 +242,20 @@ class PrimGraph:
     """A part of a computed value → the primitive that computes the part alone."""
 
 
+def register_rules() -> None:
+    """Import the modules of rules, which fill RULES and OWN."""
+    for name in ("activations", "arg_reductions", "counts", "elementary", "integers", "mirrors", "moves", "pointwise", "powers",
+                 "reductions", "scans", "transposed", "views"):
+        import_module(f"dvk.composer.{name}")
+
+
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = ()) -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others.
 
     No piece is computed of what the nodes in `whole` compute.
     """
-    # Importing them registers their rules.
-    from dvk.composer import activations, arg_reductions, mirrors, moves, pointwise, powers, reductions, scans, transposed, views  # noqa: F401
-
+    register_rules()
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), tf32=tf32)
     kept = pinned(graph)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import Declined, Lowering, as_operand, is_number, rule
-from dvk.composer.prims import FLOATS, HALVES, INTS, Operand, View, register_type, rounded
+from dvk.composer.prims import FLOATS, HALVES, INTS, UNARY_FUNCTIONS, Operand, View, register_type, rounded
 from dvk.records import Node
 
 
@@ -43,7 +43,7 @@ def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
     return rounded(float(value), dtype)
 
 
-def _compute(node: Node, values: list[Operand]) -> str:
+def compute_type(node: Node, values: list[Operand]) -> str:
     views = [v.dtype for v in values if isinstance(v, View)]
     types = [node.dtype or "float32"]
     if node.dtype == "bool":
@@ -60,10 +60,12 @@ def _compute(node: Node, values: list[Operand]) -> str:
     return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)
 
 
-SIMPLE = {"neg": "neg", "negative": "neg", "abs": "abs", "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1",
-          "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh", "erf": "erf", "sigmoid": "sigmoid",
-          "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "sign": "sign", "exp2": "exp2", "log2": "log2",
-          "reciprocal": "reciprocal", "isnan": "isnan", "isinf": "isinf", "logical_not": "not"}
+SIMPLE = {**{name: name for name in (*UNARY_FUNCTIONS, "neg", "abs", "sqrt", "rsqrt", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+                                   "reciprocal", "isnan", "isinf")},
+          "negative": "neg", "absolute": "abs", "fix": "trunc", "sgn": "sign", "logical_not": "not", "arcsin": "asin", "arccos": "acos",
+          "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf", "special_exp2": "exp2",
+          "special_expit": "sigmoid", "special_expm1": "expm1", "special_log1p": "log1p", "special_round": "round"}
+"""Operator → the primitive that is all of it."""
 INTEGER_SAFE = {"neg", "abs", "not"}
 STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 """Functions that jump."""
@@ -74,7 +76,7 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     found = operands(node, args, 1)
     if found is None or (op == "round" and (len(args) > 1 or kwargs)):
         return None
-    compute = _compute(node, found)
+    compute = compute_type(node, found)
     if compute not in FLOATS and op not in INTEGER_SAFE:
         return None
     if op in STEPS:
@@ -85,10 +87,10 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 for _name in SIMPLE:
     rule(_name)(_simple)
 
-BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "div", "divide": "div",
-          "true_divide": "div", "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
+BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul",
+          "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
           "ne": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
-          "logical_and": "and", "logical_or": "or"}
+          "logical_and": "and", "logical_or": "or", "logical_xor": "ne"}
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
@@ -109,39 +111,27 @@ def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
     return found
 
 
-def _binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    op = BINARY[node.op.split(".")[1]]
+def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    op = BINARY.get(node.op.split(".")[1], "div")
     found = operands(node, args, 2)
-    mode = kwargs.get("rounding_mode")
-    if found is None or (mode is not None and (mode != "trunc" or node.dtype not in FLOATS)):
+    if found is None:
         return None
-    compute = _compute(node, found)
-    if op in COMPARISONS:
+    compute = compute_type(node, found)
+    logical = "logical" in node.op
+    if op in COMPARISONS and not logical:
         found = _compared(low, *found)
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     a, b = (converted(low, v, node.dtype) for v in found) if op in ("max", "min") else found
     if alpha != 1:
         b = b * alpha if is_number(b) else low.pw("mul", b, alpha, compute=compute)
-    if op in ("and", "or"):
+    if logical:
         a, b = (low.pw("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
         compute = "bool"
-    value = low.pw(op, a, b, compute=compute)
-    return finish(low, node, low.pw("trunc", value) if mode == "trunc" else value)
+    return finish(low, node, low.pw(op, a, b, compute=compute))
 
 
 for _name in BINARY:
-    rule(_name)(_binary)
-
-
-@rule("bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__")
-def _bitwise(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    if node.dtype != "bool":
-        return None
-    found = operands(node, args, 1 if "not" in node.op else 2)
-    if found is None:
-        return None
-    op = "not" if "not" in node.op else "and" if "and" in node.op else "or"
-    return low.pw(op, *found, compute="bool")
+    rule(_name)(binary)
 
 
 @rule("rsub")
@@ -149,7 +139,7 @@ def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     found = operands(node, args, 2)
     if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
         return None
-    return finish(low, node, low.pw("sub", found[1], found[0], compute=_compute(node, found)))
+    return finish(low, node, low.pw("sub", found[1], found[0], compute=compute_type(node, found)))
 
 
 @rule("addcmul", "addcdiv")
@@ -179,7 +169,7 @@ def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
 
 @rule("square")
 def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    return finish(low, node, low.pw("mul", args[0], args[0], compute=_compute(node, args[:1])))
+    return finish(low, node, low.pw("mul", args[0], args[0], compute=compute_type(node, args[:1])))
 
 
 @rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
@@ -232,7 +222,7 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         low_end, high_end = -1.0 if low_end is None else low_end, 1.0 if high_end is None else high_end
     if name in ("relu", "relu6"):
         low_end, high_end = 0, 6 if name == "relu6" else None
-    compute = _compute(node, [x])
+    compute = compute_type(node, [x])
     for end, op in ((low_end, "max"), (high_end, "min")):
         if end is not None:
             bound = as_operand(end)
@@ -250,7 +240,7 @@ def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if found is None or not isinstance(found[0], View) or found[0].dtype != "bool":
         return None
     chosen, *values = found
-    compute = _compute(node, values)
+    compute = compute_type(node, values)
     return finish(low, node, low.pw("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
 
 

@@ -21,6 +21,15 @@ HALVES = ("float16", "bfloat16")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
          "float64": 8}
+UNARY_FUNCTIONS = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2",
+                   "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10")
+"""Functions of one floating-point value that back ends call."""
+COSTLY = frozenset({*UNARY_FUNCTIONS, "sigmoid", "atan2", "fmod"})
+"""Scalar functions of ten and more instructions."""
+BITWISE = {"band": "&", "bor": "|", "bxor": "^", "shl": "<<", "shr": ">>"}
+"""Operations on whole numbers of one type; a shift is by less than the type's bits. The sign is C's in all back ends."""
+WHOLE = {**BITWISE, "idiv": "/", "irem": "%"}
+"""Those and division, which rounds towards 0, by what is not 0."""
 
 
 @dataclass(frozen=True)

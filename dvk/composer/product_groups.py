@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING
 
 from dvk.composer.affine import Var
-from dvk.composer.prims import Prim, View, broadcast_index
-from dvk.composer.windows import COSTLY, COSTLY_OPS
+from dvk.composer.prims import COSTLY, Prim, View, broadcast_index
+from dvk.composer.windows import COSTLY_OPS
 
 if TYPE_CHECKING:
     from dvk.composer.fuse import Group

@@ -13,7 +13,9 @@ import math
 from collections.abc import Iterable
 
 from dvk.composer.kernel import Instr, Kernel
+from dvk.composer.prims import WHOLE
 from dvk.composer.sizes import Size
+from dvk.composer.triton_functions import CALLS, DOUBLE, FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.triton_online import nan_shows_anyway
 
 TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
@@ -22,12 +24,12 @@ TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.floa
 FLOAT = ("float32", "float64")
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-          "ne": "!=", "and": "&", "or": "|"}
+          "ne": "!=", "and": "&", "or": "|", "idiv": "//", **{op: sign for op, sign in WHOLE.items() if op != "idiv"}}
 _CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
           "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
           "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
-          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder"}
-_BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf"}
+          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder", **CALLS}
+_BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
 HELPERS = {
     "dvk_erf": """\
@@ -159,9 +161,10 @@ def dvk_unorder(order):
 def dvk_product(a, b):
     return a * b
 """,
+    **FUNCTIONS,
 }
-NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",)}
-_DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max"}
+NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",), **FUNCTION_NEEDS}
+_DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max", *DOUBLE}
 
 
 def helper(name: str, type_: str) -> str:
@@ -187,7 +190,14 @@ def helpers_of(kernel: Kernel) -> set[str]:
             found.add("dvk_product")
         elif instr.op == "scan_max":
             found |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
-    return found | {need for name in found for need in NEEDS.get(name, ())}
+    return with_needs(found)
+
+
+def with_needs(found: set[str]) -> set[str]:
+    """Helpers and those that they call."""
+    while more := {need for name in found for need in NEEDS.get(name, ())} - found:
+        found = found | more
+    return found
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -239,7 +249,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}", result
     if op in _CALLS:
-        return f"{helper(_CALLS[op], kind)}({args[0]})", result
+        return f"{helper(_CALLS[op], kind)}({', '.join(args)})", result
     if op == "neg":
         return f"-{args[0]}", result
     if op in ("high", "low"):
@@ -261,6 +271,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         return f"{args[0]} == 0", result
     if op == "isnan":
         return f"{args[0]} != {args[0]}", result
+    if op == "signbit":
+        return f"{args[0]}.to(tl.int{'32' if kind == 'float32' else '64'}, bitcast=True) < 0", result
     if op == "isinf":
         return f'tl.abs({args[0]}) == float("inf")', result
     assert op == "as", op
@@ -275,6 +287,8 @@ def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
     if instr.op == "where":
         alone = all(is_number[1:]) or instr.compute != "float32"
         return [is_number[0], *(number and alone for number in is_number[1:])]
+    if instr.op in WHOLE or instr.op in _CALLS:
+        return is_number
     if instr.op in ("max", "min"):
         return [number and instr.compute != "float32" for number in is_number]
     return [number and (all(is_number) or instr.compute == "float64") for number in is_number]

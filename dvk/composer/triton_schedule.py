@@ -21,6 +21,7 @@ from typing import Any
 from dvk.composer import triton_product_schedule, triton_scan, triton_window
 from dvk.composer.affine import Affine, Var
 from dvk.composer.kernel import READS, Kernel
+from dvk.composer.prims import COSTLY
 from dvk.composer.sizes import leaves_rest, pow2, power
 from dvk.composer.triton_online import online_pair
 from dvk.composer.triton_tile import Axis
@@ -34,8 +35,8 @@ NARROW = 16
 SMALL = 1 << 22
 """Elements that pass in about the time of a launch, so that the number of launches decides."""
 MAX_OPTIONS = 12
-COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos"}
-"""Scalar functions of ten and more instructions."""
+SHORT = ("exp2", "log2")
+"""Functions that the GPU has an instruction for."""
 
 
 OWN = {"window": triton_window.schedules, "product": triton_product_schedule.schedules, "scan": triton_scan.schedules,
@@ -140,7 +141,7 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
     flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
-    if widest < 4 and any(i.op in COSTLY for i in kernel.instrs):
+    if widest < 4 and any(i.op in COSTLY and i.op not in SHORT for i in kernel.instrs):
         # Arithmetic, not memory, is the limit: more independent elements a thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
     crossing = _crossing(kernel)

@@ -16,13 +16,12 @@ from typing import Any
 
 from dvk.composer.lowering import Lowering, is_number, own_rule, padded
 from dvk.composer.pointwise import finish
-from dvk.composer.prims import FLOATS, Prim, View, ViewStep, register_type, rounded
+from dvk.composer.prims import COSTLY, FLOATS, Prim, View, ViewStep, register_type, rounded
 from dvk.records import Node
 
 RECIPE = "own_windows"
 MAX_REPEATED = 24
 """Operations an input element may cost, over all windows that it is in, before its value is better stored once."""
-COSTLY = {"exp", "erf", "tanh", "sigmoid", "log1p", "expm1", "log", "sin", "cos", "exp2", "log2"}
 COSTLY_OPS = 8
 """Operations that one of these counts for."""
 

@@ -25,7 +25,9 @@ _ACTIVATIONS = (
 ).split()
 _ARITHMETIC = (
     "add sub rsub mul div pow exp log sqrt rsqrt abs neg erf sin cos maximum minimum clamp clamp_min clamp_max where "
-    "lerp addcmul addcdiv reciprocal square sign round floor masked_fill gt lt ge le eq ne logical_and logical_not"
+    "lerp addcmul addcdiv reciprocal square sign round floor masked_fill gt lt ge le eq ne logical_and logical_not "
+    "remainder fmod floor_divide tan asin acos atan atan2 sinh cosh asinh acosh atanh log1p log2 log10 exp2 expm1 fmax fmin copysign "
+    "hypot isnan isinf isfinite isclose nan_to_num bitwise_and bitwise_or bitwise_xor"
 ).split()
 _WORDS = {
     # matrix products
@@ -43,7 +45,8 @@ _WORDS = {
     "max": "reduction", "min": "reduction", "prod": "reduction", "norm": "reduction",
     "linalg_vector_norm": "vector_norm norm reduction", "var": "variance reduction", "std": "variance reduction",
     "var_mean": "variance normalization", "argmax": "reduction", "argmin": "reduction",
-    "any": "reduction", "all": "reduction", "cumsum": "scan", "cumprod": "scan", "topk": "sort",
+    "any": "reduction", "all": "reduction", "count_nonzero": "reduction", "nansum": "sum reduction", "nanmean": "mean reduction",
+    "cumsum": "scan", "cumprod": "scan", "topk": "sort",
     # attention and losses
     "scaled_dot_product_attention": "attention softmax",
     "nll_loss": "cross_entropy loss", "nll_loss2d": "cross_entropy nll_loss loss",

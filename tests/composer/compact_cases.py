@@ -53,6 +53,12 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]] = {
     "logsumexp": (lambda x: torch.logsumexp(x * 3, -1), lambda: [special(5, 140)]),
     "product": (lambda x: x.prod(-1), lambda: [rand(5, 23)]),
     "pointwise": (lambda x, y: torch.tanh(x) * y + 1, lambda: [rand(33, 37), rand(33, 37)]),
+    "elementary": (
+        lambda x, y: (torch.remainder(x, 0.75) + torch.atan2(x, y) - torch.fmod(y, 0.5), torch.sinh(x), torch.hypot(x, y), x.signbit()),
+        lambda: [rand(9, 37), rand(9, 37)],
+    ),
+    "any": (lambda x: ((x > 1).any(-1), torch.nansum(x, -1)), lambda: [special(6, 77)]),
+    "whole": (lambda x: ((x % 3) * 2 - x // 4, x & 6, x << 2), lambda: [torch.randint(-40, 40, (9, 37))]),
     "broadcast": (lambda x, b: F.gelu(x + b[:, None]) * 2, lambda: [rand(5, 19, 23), rand(19)]),
     "transposed": (lambda x, y: torch.relu(x.t()) + y, lambda: [rand(35, 27), rand(27, 35)]),
     "linear_gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)) * 0.5, lambda: [rand(9, 20), rand(31, 20), rand(31)]),

@@ -110,6 +110,8 @@ template <class T> static T __shfl_xor_sync(unsigned, T x, int step) {
 template <class A, class B> static A bits(B x) { A y; memcpy(&y, &x, sizeof(A)); return y; }
 static float __uint_as_float(unsigned x) { return bits<float>(x); }
 static float __int_as_float(int x) { return bits<float>(x); }
+static int __float_as_int(float x) { return bits<int>(x); }
+static long long __double_as_longlong(double x) { return bits<long long>(x); }
 static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
 static double __longlong_as_double(long long x) { return bits<double>(x); }
 static float __fdividef(float x, float y) { return x / y; }

@@ -55,6 +55,11 @@ def positive() -> torch.Tensor:
     return torch.cat([torch.tensor(SPREAD)[2:], torch.linspace(0.01, 9, 150), torch.tensor([1e30, 1.0001, 0.9999])])
 
 
+def within_one() -> torch.Tensor:
+    values = torch.tensor(SPREAD[:12] + [0.999, 0.9999999])
+    return torch.cat([values, -values, torch.linspace(-1, 1, 101)])
+
+
 HALF, BRAIN = torch.float16, torch.bfloat16
 
 CASES: dict[str, Case] = {
@@ -184,8 +189,26 @@ SCALARS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[], to
             "isnan",
             "isinf",
             "logical_not",
+            "tan",
+            "atan",
+            "sinh",
+            "cosh",
+            "asinh",
+            "signbit",
+            "sinc",
         )
     },
+    **{name: (getattr(torch, name), within_one) for name in ("asin", "acos", "atanh", "erfinv")},
+    "acosh": (torch.acosh, lambda: 1 + positive()),
+    "log10": (torch.log10, positive),
+    **{
+        name: (lambda x, name=name: getattr(torch, name)(x, x.flip(0)), both_signs)
+        for name in ("atan2", "fmod", "remainder", "hypot", "copysign", "fmax", "fmin")
+    },
+    "fmod of far": (lambda x: torch.fmod(x * 2.0**90, x.flip(0)), both_signs),
+    "x % c": (lambda x: x % -0.75, both_signs),
+    "x // c": (lambda x: torch.div(x, 0.75, rounding_mode="floor"), both_signs),
+    "isclose": (lambda x: torch.isclose(x, x * (1 + 1e-5)), both_signs),
     **{name: (getattr(torch, name), positive) for name in ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal")},
     "log1p_negative": (torch.log1p, lambda: -torch.tensor([0.0, 1e-12, 1e-7, 1e-3, 0.1, 0.5, 0.9, 0.999])),
     "round_halves": (
@@ -208,9 +231,21 @@ SCALARS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[], to
     "leaky": (lambda x: F.leaky_relu(x, 0.1), both_signs),
 }
 
+SINGLE = ("fmod", "remainder", "fmod of far", "x % c", "x // c", "erfinv")
+"""Those that stay calls of PyTorch in double precision."""
+
 SPECIAL = [float("nan"), float("inf"), float("-inf"), 0.0, 1.0, -1.0]
 
 SPECIALS: dict[str, Callable[[torch.Tensor], Any]] = {
+    **{
+        name: getattr(torch, name)
+        for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10", "erfinv", "sinc")
+    },
+    **{
+        name: lambda x, name=name: getattr(torch, name)(x, x.flip(1) * 0.5)
+        for name in ("atan2", "fmod", "remainder", "hypot", "copysign", "fmax", "fmin", "floor_divide", "heaviside")
+    },
+    "nansum": lambda x: torch.nansum(x, 1),
     "relu": torch.relu,
     "clamp": lambda x: torch.clamp(x, -0.5, 0.5),
     "maximum": lambda x: torch.maximum(x, x.flip(1).clone()),

@@ -138,7 +138,7 @@ def functions(backend: Backend) -> list[str]:
 def triton_helpers(words: set[str]) -> str:
     """The launcher and the helper functions that a text calls."""
     used = {n for n in triton_math.HELPERS if n in words}
-    used |= {need for name in used for need in triton_math.NEEDS.get(name, ())}
+    used = triton_math.with_needs(used)
     return "\n\n".join([LAUNCHER, *(text for name, text in triton_math.HELPERS.items() if name in used)])
 
 
@@ -146,4 +146,4 @@ def cpp_prelude(sizes: Mapping[str, int]) -> str:
     """What C++ text sees before it: vector math, halves, sizes."""
     numbers = [f"constexpr long {name} = {value};" for name, value in sizes.items()]
     numbers += [f"constexpr double {name} = {value!r};" for name, value in CONSTANTS.items()]
-    return "\n".join([cpp_scalar.PRELUDE + cpp_scalar.BF16 + CPP_PRELUDE, *numbers])
+    return "\n".join([cpp_scalar.PRELUDE + cpp_scalar.FUNCTIONS + cpp_scalar.BF16 + CPP_PRELUDE, *numbers])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dvk.composer.triton_functions import FUNCTIONS
+
 _UNARY = ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "floor", "ceil", "abs", "erf", "sigmoid")
 _EXACT = ("erf", "expm1", "tanh", "round")
 LANEWISE: dict[str, int] = {
     "abs": 1, **dict.fromkeys((f"tl.{name}" for name in _UNARY), 1), "tl.fma": 3,
     **dict.fromkeys((f"dvk_{name}{kind}" for name in _EXACT for kind in ("", "_f64")), 1),
+    **{name: 2 if name.startswith(("dvk_atan2", "dvk_fmod")) else 1 for name in FUNCTIONS},
     **dict.fromkeys(("dvk_log1p", "dvk_trunc", "dvk_order", "dvk_unorder"), 1),
     **dict.fromkeys(("dvk_larger", "dvk_larger_int", "dvk_product"), 2)}
 """Functions of each lane by itself."""

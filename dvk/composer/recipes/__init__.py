@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer import cudnn, pages
 from dvk.composer.effects import is_view, written
-from dvk.composer.lowering import OWN, RULES, lower
+from dvk.composer.lowering import OWN, RULES, lower, register_rules
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
 from dvk.composer.recipes.edit import is_random
@@ -85,7 +85,7 @@ REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "
             "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
             "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
             "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss", "cross_entropy_loss",
-            "nll_loss", "nll_loss_nd", "cosine_similarity"}
+            "nll_loss", "nll_loss_nd", "cosine_similarity", "any", "all", "count_nonzero", "nansum", "nanmean"}
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
             "conv_transpose3d", "convolution"}
 
@@ -96,8 +96,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
     Args:
         but: recipes that are not looked for.
     """
-    from dvk.composer import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
-
+    register_rules()
     apart = rewrite(graph, tuple(name for name in APART if name not in but and backend in RECIPES[name].backends), device)
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
@@ -144,8 +143,6 @@ def unspoken(backend: str) -> tuple[str, ...]:
 
 def _owned(graph: Graph) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    from dvk.composer import arg_reductions, mirrors, moves, scans, transposed  # noqa: F401 - registers the rules, those that they build upon too
-
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
     if not of:
