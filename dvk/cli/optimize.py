@@ -121,6 +121,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
     skills = summary["skills"]
     if skills:
         found.append(f"skills: {', '.join(skills)}")
+    if summary.get("inexact"):
+        found.append(f"for finite inputs alone: {', '.join(summary['inexact'])}")
     return [
         *(shapes(summary) or found),
         *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
+from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import Lowering, padded, rule
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View
@@ -20,7 +22,26 @@ def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
         return finish(low, node, low.pw("mul", x, low.pw("sigmoid", inner)))
     gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
-    return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
+    if not _by_onednn(low, node):
+        return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
+    # oneDNN doubles large values before it halves them, and makes NaN of infinity, as x·0 does.
+    return finish(low, node, low.pw("add", low.pw("mul", low.pw("mul", x, gate), 0.5), low.pw("mul", x, 0.0)))
+
+
+@cache
+def _onednn_makes_nan() -> bool:
+    """PyTorch's own gelu of an infinity is NaN on this machine's CPU."""
+    import torch
+
+    return bool(torch.nn.functional.gelu(torch.full((8,), math.inf)).isnan().any())
+
+
+def _by_onednn(low: Lowering, node: Node) -> bool:
+    """Eager hands this gelu to oneDNN: on a CPU, contiguous and of more than one element, in at most single precision."""
+    source = low.nodes.get(node.args[0]["ref"])
+    shape = node.shape or ()
+    usual = source is not None and source.strides in (None, contiguous_strides(shape))
+    return low.device == "cpu" and usual and math.prod(shape) > 1 and node.dtype != "float64" and _onednn_makes_nan()
 
 
 @rule("silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "log_sigmoid", "softplus")
@@ -43,7 +64,7 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     elif name == "tanhshrink":
         y = low.pw("sub", x, low.pw("tanh", x))
     elif name == "log_sigmoid":
-        y = low.pw("neg", softplus(low.pw("neg", x)))
+        y = log_sigmoid(low, x)
     elif name == "softplus":
         beta, threshold = padded(args[1:], 1, 20)
         scaled = low.pw("mul", x, beta) if beta != 1 else x
@@ -51,9 +72,14 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
         smooth = low.pw("div", smooth, beta) if beta != 1 else smooth
         y = low.pw("where", low.pw("gt", scaled, threshold), x, smooth)
     else:
-        ramp = low.pw("mul", low.pw("min", low.pw("max", low.pw("add", x, 3.0), 0.0), 6.0), 1 / 6)
-        y = low.pw("mul", x, ramp) if name == "hardswish" else ramp
+        ramp = low.pw("min", low.pw("max", low.pw("add", x, 3.0), 0.0), 6.0)
+        y = low.pw("mul", low.pw("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6)
     return finish(low, node, y)
+
+
+def log_sigmoid(low: Lowering, x: View) -> View:
+    """min(x, 0) − log1p(exp(−|x|)), which cannot overflow."""
+    return low.pw("sub", low.pw("min", x, 0.0), low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", x)))))
 
 
 @rule("elu", "celu", "selu")

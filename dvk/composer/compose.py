@@ -65,9 +65,9 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     """As `fuse`, of a graph alone."""
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
-    prims = lower(graph, *how)
+    prims = lower(graph, *how, device=device)
     if repeated := products.repeated(prims):
-        prims = lower(graph, *how, repeated)
+        prims = lower(graph, *how, repeated, device)
     part = partition(prims, partial(_may_merge, names))
     if not products.are_whole(part):
         return fuse_graph(graph, tuple(n for n in names if n not in convolutions.PRODUCTS), device, tf32)
@@ -193,8 +193,8 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
         functions.append("dvk_derived")
     if replayed:
         functions.append("dvk_replay")
-    if any("dvk_convolution(" in line for one in fused for line in one.program.lines):
-        functions.append("dvk_convolution")
+    lines = "\n".join(line for one in fused for line in one.program.lines)
+    functions += [name for name in ("dvk_convolution", "dvk_finite") if f"{name}(" in lines]
     if backend == "cpp":
         functions.append("dvk_compile")
         header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])

@@ -24,7 +24,8 @@ from dvk.composer.windows import Window, per_dim, windows
 from dvk.records import Node
 
 DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED = "own_depthwise", "own_pointwise", "own_few_channels", "own_transposed"
-PRODUCTS = (products.RECIPE, DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED)
+TRANSPOSED_FINITE = "own_transposed_finite"
+PRODUCTS = (products.RECIPE, DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED, TRANSPOSED_FINITE)
 """Recipes whose kernels multiply and sum at once, or not at all."""
 OPERATORS = ("conv1d", "conv2d", "conv3d")
 FEW_CHANNELS = 4

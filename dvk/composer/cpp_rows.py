@@ -58,7 +58,7 @@ def accumulate(writer: Writer, r: Instr, acc: str) -> None:
         writer.put(f"{acc} {'+' if r.op == 'reduce_sum' else '*'}= {value};")
         return
     sign = ">" if r.op == "reduce_max" else "<"
-    if writer.k.family == "window":
+    if writer.k.family == "window" and writer.arrays:
         writer.put(larger(acc, value, r.type, sign))
     elif writer.arrays:
         writer.put(f"{acc} = ({value} {sign} {acc} || {value} != {value}) ? {value} : {acc};")
@@ -163,4 +163,7 @@ def _variance(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tu
     kind, length = REGISTER[pair.first.type], writer.k.row_length
     # Rounding may leave a constant row just below zero, whose root would be NaN.
     writer.put(f"squares -= sum * sum / {length};")
-    writer.put(f"const {kind} v{pair.first.id} = sum, v{pair.second.id} = squares < 0 ? 0 : squares;")
+    # Around the mean as it will be rounded: of large values that are all equal, two passes find this, too.
+    writer.put(f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});")
+    writer.put(f"const double away = mean - sum / {length};")
+    writer.put(f"const {kind} v{pair.second.id} = (squares < 0 ? 0 : squares) + {length} * away * away;")

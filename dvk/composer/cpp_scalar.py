@@ -41,9 +41,18 @@ VMATH double exp(double); VMATH double log(double); VMATH double log1p(double); 
 VMATH double tanh(double); VMATH double erf(double); VMATH double sin(double); VMATH double cos(double);
 VMATH double exp2(double); VMATH double log2(double);
 }
-// The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them.
-static inline float dvk_expf(float x) { float r = expf(x < -86.0f ? -86.0f : x); return r < 4.48e-38f ? 0.0f : r; }
-static inline double dvk_exp(double x) { double r = exp(x < -700.0 ? -700.0 : x); return r < 9.9e-305 ? 0.0 : r; }
+// The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them. Such
+// arguments are moved by a whole number, which is exact, and the result is multiplied by exp of it: denormals are kept.
+static inline float dvk_expf(float x) {
+  const float by = x < -104.0f ? 0.0f : x < -86.0f ? 1.26641655e-14f : 1.0f;
+  const float y = x < -104.0f ? -104.0f : x;
+  return expf(x < -86.0f ? y + 32.0f : y) * by;
+}
+static inline double dvk_exp(double x) {
+  const double by = x < -746.0 ? 0.0 : x < -700.0 ? 1.6038108905486378e-28 : 1.0;
+  const double y = x < -746.0 ? -746.0 : x;
+  return exp(x < -700.0 ? y + 64.0 : y) * by;
+}
 """
 FUNCTIONS = "extern \"C\" {\n" + "".join(
     f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in UNARY_FUNCTIONS[10:]) + """\
@@ -196,7 +205,8 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tu
         sign = "<" if op == "max" else ">"
         if not isinstance(instr.args[1], Ref):
             return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
-        return f"(({a[0]} {sign} {a[1]} || {a[1]} != {a[1]}) ? {a[1]} : {a[0]})"
+        # Of +0 and -0 the second, as in eager's vectors.
+        return f"(({a[1]} {sign} {a[0]} || {a[0]} != {a[0]}) ? {a[0]} : {a[1]})"
     if op == "where":
         return f"({condition[0]} ? {a[1]} : {a[2]})"
     if op == "not":

@@ -309,6 +309,8 @@ class Writer:
     def accumulator(self, r: Instr) -> str:
         """The type that a reduction's result is collected in."""
         most = LONG_COLUMN if self.arrays else LONG_SUM
+        if r.op == "reduce_prod" and r.type == "float32":
+            return "double"  # the product of a lane overflows or underflows where that of the row does not
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
 

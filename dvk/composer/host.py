@@ -299,6 +299,8 @@ class HostWriter:
             return f"{args[0]}[{args[1]}]"
         if node.op == "restrided":
             return f"dvk_strided({args[0]}, {node.strides!r})"
+        if node.op == "checked":
+            return f"{args[0]} if dvk_finite({args[1]}, {args[2]}) else ({node.kwargs['make']})({', '.join(args[3:])})"
         if node.op == "derived":
             key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")

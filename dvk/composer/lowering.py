@@ -65,6 +65,8 @@ class Lowering:
     """What reads one of several results: by the operator's name and the result's number."""
     read_parts: dict[str, set[int]] = field(default_factory=dict)
     """Which results of a multi-result operator somebody reads."""
+    device: str = "cpu"
+    """Where it will run: PyTorch's own kernels for special values differ."""
     tf32: bool = False
     """Products of float32 may be made in TF32: the task declares that class."""
     kept_whole: set[Prim] = field(default_factory=set)
@@ -250,14 +252,16 @@ def register_rules() -> None:
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
-          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = ()) -> PrimGraph:
+          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = (),
+          device: str = "cpu") -> PrimGraph:
     """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others.
 
     No piece is computed of what the nodes in `whole` compute.
     """
     register_rules()
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
-    state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), tf32=tf32)
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
+                     tf32=tf32)
     kept = pinned(graph)
     origins: dict[Prim, str] = {}
     for node in graph.nodes:

@@ -48,7 +48,7 @@ def _whole_power(low: Lowering, x: View, power: int) -> View:
 
 
 def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
-    """|x|^y as exp2(y·log2|x|), with the sign and the exceptions of IEEE pow except that −0 counts as 0.
+    """|x|^y as exp2(y·log2|x|), with the sign and the exceptions of IEEE pow.
 
     A number for x is positive; a number for y is finite and not 0.
     """
@@ -66,13 +66,16 @@ def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
     if not isinstance(x, View):
         return value
     infinite = pw("isinf", x)
+    minus_zero = low.pw("and", pw("eq", x, 0.0), pw("lt", pw("reciprocal", x), 0.0), compute="bool")
     if isinstance(y, View):
         whole = pw("eq", pw("floor", y), y)
         odd = low.pw("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
         real = low.pw("or", whole, infinite, compute="bool")
+        value = pw("where", low.pw("and", odd, minus_zero, compute="bool"), pw("neg", value), value)
         below = pw("where", odd, pw("neg", value), pw("where", real, value, math.nan))
     elif y != int(y):
         below = pw("where", infinite, value, math.nan)
     else:
+        value = pw("where", minus_zero, pw("neg", value), value) if y % 2 else value
         below = pw("neg", value) if y % 2 else value
     return pw("where", pw("lt", x, 0.0), below, value)

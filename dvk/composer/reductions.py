@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dvk.composer.activations import log_sigmoid
 from dvk.composer.lowering import Lowering, rule
 from dvk.composer.pointwise import converted, finish
 from dvk.composer.prims import FLOATS, View, register_type
@@ -35,6 +36,8 @@ def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
 
 def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
     """Arithmetic mean over `dims` (all when empty)."""
+    if x.dtype == "float64":  # a sum of equal floats is exact in it, and their mean is what they are
+        return low.pw("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
     return low.pw("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
 
 
@@ -105,10 +108,15 @@ def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     dims = tuple(d % len(x.shape) for d in dims)
     if _count(x.shape, dims) <= correction:
         return None
-    wide = _wide(low, x)
+    # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have no variance.
+    wide = low.typed(x, "float64") if low.device == "cpu" else _wide(low, x)
     value = variance(low, wide, dims, keepdim, correction)
     value = low.typed(low.pw("sqrt", value) if "std" in node.op else value, x.dtype)
-    return (value, low.typed(mean(low, wide, dims, keepdim), x.dtype)) if "_mean" in node.op else value
+    if "_mean" not in node.op:
+        return value
+    # Eager updates a running mean, which an infinite element makes NaN, as it makes the variance.
+    middle = low.pw("where", low.pw("isnan", value), math.nan, mean(low, wide, dims, keepdim))
+    return value, low.typed(middle, x.dtype)
 
 
 @rule("linalg_vector_norm", "norm")
@@ -278,13 +286,11 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     elif name == "binary_cross_entropy_with_logits":
         weight, positive = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "pos_weight", None)
         reduction = _argument(args, kwargs, 4, "reduction", 1)
-        tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", x))))
-        if positive is None:
-            loss = low.pw("add", low.pw("sub", low.pw("max", x, 0.0), low.pw("mul", x, y)), tail)
-        else:
-            tail = low.pw("add", tail, low.pw("max", low.pw("neg", x), 0.0))
-            share = low.pw("add", low.pw("mul", low.pw("sub", positive, 1.0), y), 1.0)
-            loss = low.pw("add", low.pw("mul", low.pw("sub", 1.0, y), x), low.pw("mul", share, tail))
+        # As eager: max(x, 0) − x·y would be inf − inf for an infinite x.
+        tail = log_sigmoid(low, x)
+        if positive is not None:
+            tail = low.pw("mul", low.pw("add", low.pw("mul", low.pw("sub", positive, 1.0), y), 1.0), tail)
+        loss = low.pw("sub", low.pw("mul", low.pw("sub", 1.0, y), x), tail)
         loss = low.pw("mul", loss, weight) if weight is not None else loss
     elif name == "binary_cross_entropy":
         weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)

@@ -6,8 +6,9 @@ the input is i = q + padding/stride − j. Where half a stride is left over, r i
 + f + stride·j and i = q + padding//stride + h − j. So every product is one that counts (but for windows that are no multiple of the
 stride: their weight is padded with zeros), and all indices are affine: windows of x over j, the weight reshaped and read backwards.
 
-Other padding, and dilation together with a stride, stay with the library. Types and padding are as in `convolutions`; an input
-that is not finite makes NaN where it meets a padded weight, too.
+Other padding, and dilation together with a stride, stay with the library. Types and padding are as in `convolutions`. An input
+that is not finite makes NaN where it meets a padded weight: windows that are no multiple of the stride have a recipe of their own,
+which is not used unless asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer.convolutions import TRANSPOSED
+from dvk.composer.convolutions import TRANSPOSED, TRANSPOSED_FINITE
 from dvk.composer.lowering import Lowering, own_rule, padded
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View, register_type
@@ -67,14 +68,29 @@ def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int
     return Phases(window, count, halves, stride // halves, out)
 
 
-@own_rule(TRANSPOSED, "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+OPERATORS = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+
+
+@own_rule(TRANSPOSED, *OPERATORS)
+def _exact(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return _transposed(low, node, args, kwargs, exact=True)
+
+
+@own_rule(TRANSPOSED_FINITE, *OPERATORS)
+def _finite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return _transposed(low, node, args, kwargs, exact=False)
+
+
+def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any], exact: bool) -> View | None:
+    """The convolution where no weight is padded (`exact`), or where one is."""
     x, weight, bias, stride, padding, _more, groups, dilation = padded(args, None, None, None, 1, 0, 0, 1, 1)
     if kwargs or x.dtype not in FLOATS or weight.dtype != x.dtype or node.shape is None:
         return None
     count = len(weight.shape) - 2
     strides, ahead, gaps = (per_dim(value, count, []) for value in (stride, padding, dilation))
     if not strides or not ahead or not gaps:
+        return None
+    if exact is any(size % step for size, step in zip(weight.shape[2:], strides, strict=True)):
         return None
     first = len(x.shape) - count
     found = [phases(*each) for each in zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], weight.shape[2:], strides,

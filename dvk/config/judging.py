@@ -39,5 +39,8 @@ class Optimize(Section):
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search, final confirmation excluded.")
     also_share: float = Field(
         0.5, gt=0, description="Wall clock of the search for each `--also`, as a share of budget_s: it starts from what the first found.")
+    inexact: bool = Field(
+        False, description="Also use recipes that give NaN or infinity where the original does not, or the other way round, once an input "
+        "is not finite. The report names those used.")
     num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")
     query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing kept in a retrieval query.")

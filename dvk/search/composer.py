@@ -28,7 +28,7 @@ from dvk.records import Candidate, Status, Verdict
 from dvk.search import Problem, Proposals
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "attention", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
+MEASURED = (*OWN_FAMILIES, "attention", "attention_finite", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
             "fold_scale", "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that may well lose: tried against the best so far. The others always save work."""
 AS_IT_IS = "as it is"
@@ -58,7 +58,7 @@ class Planner:
         if problem.captured is None:
             raise CannotCompose("there is no operator graph")
         self.problem, self.captured = problem, problem.captured
-        self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend)
+        self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend, inexact=problem.config.optimize.inexact)
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
         self._fused: dict[tuple[str, ...], Composition] = {}

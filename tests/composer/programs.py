@@ -23,6 +23,7 @@ from dvk.composer.affine import Affine
 from dvk.composer.capture import Captured, trace_module
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
 from dvk.composer.convolutions import PRODUCTS
+from dvk.composer.finite import dvk_finite
 from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Bound, Kernel
 from dvk.records import Candidate, Graph, Task
@@ -110,6 +111,7 @@ class Program:
             "torch": torch,
             "dvk_strided": embedded.dvk_strided,
             "dvk_derived": embedded.dvk_derived,
+            "dvk_finite": dvk_finite,
             "dvk_renew": embedded.dvk_renew,
             "alone": types.SimpleNamespace(),
             "poisoned": poisoned,

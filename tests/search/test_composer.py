@@ -98,6 +98,13 @@ def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
     assert {"own_windows"} == {r for r in play(fused, better)[-1].recipes if r.startswith("own_")}
 
 
+def test_what_is_exact_for_finite_values_alone_is_used_only_where_it_was_asked_for(tmp_path):
+    given = written("torch.relu(F.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2))", tmp_path)
+    asked = replace(given, config=Config(optimize={"inexact": True}))
+    names = [{r for c in play(problem, lambda c: 1.0 + 0.1 * len(c.recipes)) for r in c.recipes} for problem in (given, asked)]
+    assert ["own_transposed_finite" in found for found in names] == [False, True]
+
+
 def test_the_first_try_is_a_kernel_where_torch_would_do_it_all(tmp_path):
     first, *_ = next(search(written("F.max_pool2d(x, 2)", tmp_path)))
     assert "own_windows" in first.recipes and first.schedule

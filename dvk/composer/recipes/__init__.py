@@ -1,4 +1,4 @@
-"""Graph-level moves by name. A recipe is exact: it is proposed only where it holds for every input.
+"""Graph-level moves by name. A recipe is exact, that is, it holds for every input; those for finite values alone say so (`exact`).
 
 Each entry names the moves a plan may contain. Rewrites change the captured graph; the others steer
 fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of schedule.
@@ -6,7 +6,7 @@ fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from dvk.composer import cudnn, pages
@@ -17,7 +17,13 @@ from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, l
 from dvk.composer.recipes.edit import is_random
 from dvk.records import Graph, Node
 
-Rewrite = Callable[[Graph], "Graph | None"]
+Rewrite = Callable[[Graph, str], "Graph | None"]
+"""The graph after a move on a device, or None where it does not apply."""
+
+
+def _all(rewrite: Callable[[Graph], Graph | None]) -> Rewrite:
+    """A move that is the same on every device."""
+    return lambda graph, device: rewrite(graph)
 
 
 @dataclass(frozen=True)
@@ -31,23 +37,28 @@ class Recipe:
     """The graph after the move, or None where it does not apply."""
     devices: tuple[str, ...] = ("cpu", "cuda")
     backends: tuple[str, ...] = ("cpp", "cuda", "triton")
+    exact: bool = True
+    """For every input; else where values are finite alone, and then it is not used unless asked for."""
     kind: str = "graph"
     """`graph` (rewrites), `fusion`, `host` or `schedule`."""
 
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (
-    Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type", cells.rewrite),
+    Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
+           _all(cells.rewrite)),
     Recipe("recurrent_sequences", "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
-           sequences.rewrite, devices=("cpu",), backends=("cpp",)),
-    Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", dead.rewrite),
+           _all(sequences.rewrite), devices=("cpu",), backends=("cpp",)),
+    Recipe("dead_code", "an operator returns its operand unchanged, or nobody reads it", _all(dead.rewrite)),
     Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
-           repeated.rewrite),
-    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", batch_norm.rewrite),
-    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", collapse.rewrite),
-    Recipe("pack_linears", "linears of one input, with weights of one type", packing.rewrite),
+           _all(repeated.rewrite)),
+    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nobody else reads", _all(batch_norm.rewrite)),
+    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", _all(collapse.rewrite)),
+    Recipe("pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)),
     Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; nobody else reads scores or weights", attention.rewrite),
-    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", scale.rewrite),
-    Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", layout.rewrite),
+    Recipe("attention_finite", "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
+           attention.rewrite_finite, devices=("cuda",), exact=False),
+    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", _all(scale.rewrite)),
+    Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", _all(layout.rewrite)),
     Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
     Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
     Recipe("fuse_rowwise", "reductions over one set of dimensions and the elementwise work around them", kind="fusion"),
@@ -60,7 +71,10 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
     Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
     Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
-    Recipe("own_transposed", "a transposed convolution, padding in half strides, stride or dilation, with its neighbours", kind="fusion"),
+    Recipe("own_transposed", "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
+           "with its neighbours", kind="fusion"),
+    Recipe("own_transposed_finite", "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
+           kind="fusion", exact=False),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
            devices=("cpu",), backends=("cpp",)),
@@ -74,8 +88,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages", "pack_linears",
-            "recurrent_cells", "recurrent_sequences")
+UNSPOKEN = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
+            "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that the compact dialect has no words for…"""
 SPOKEN = {"triton": ("own_matmul",)}
 """…but in this back end; see `unspoken`."""
@@ -90,10 +104,11 @@ PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv
             "conv_transpose3d", "convolution"}
 
 
-def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = ()) -> list[str]:
+def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = (), inexact: bool = False) -> list[str]:
     """Recipes that would change something here, rewrites checked by trying them.
 
     Args:
+        inexact: those, too, that are exact for finite values alone.
         but: recipes that are not looked for.
     """
     register_rules()
@@ -101,7 +116,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     found = []
-    wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but]
+    wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
     owned = _owned(apart) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
     for recipe in wanted:
         if device not in recipe.devices or backend not in recipe.backends:
@@ -111,7 +126,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
                 found.append(recipe.name)
             continue
         if recipe.rewrite is not None:
-            if recipe.rewrite(graph if recipe.name in APART else apart) is not None:
+            if recipe.rewrite(graph if recipe.name in APART else apart, device) is not None:
                 found.append(recipe.name)
         elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
             if any(o in REDUCING for o in operators):
@@ -134,6 +149,11 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         elif fused:
             found.append(recipe.name)
     return found
+
+
+def inexact(names: Iterable[str]) -> list[str]:
+    """Those of some recipes that are exact for finite values alone."""
+    return [name for name in names if name in RECIPES and not RECIPES[name].exact]
 
 
 def unspoken(backend: str) -> tuple[str, ...]:
@@ -170,7 +190,7 @@ def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
     """Apply the graph recipes among `names` in the table's order."""
     for recipe in RECIPES.values():
         if recipe.name in names and recipe.rewrite is not None and device in recipe.devices:
-            graph = recipe.rewrite(graph) or graph
+            graph = recipe.rewrite(graph, device) or graph
     return graph
 
 

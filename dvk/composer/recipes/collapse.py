@@ -1,11 +1,15 @@
 """A linear whose output is only summed or averaged over its output features is one dot product a row.
 
-Σ_o (x·W_o + b_o) = x·(Σ_o W_o) + Σ_o b_o: exact in real arithmetic for every input. It turns a matrix
-product of K·N multiplications a row into K, and fuses with what follows. The summed weights are made
-again whenever the weight is written.
+Σ_o (x·W_o + b_o) = x·(Σ_o W_o) + Σ_o b_o: exact in real arithmetic. It turns a matrix product of K·N multiplications a row
+into K, and fuses with what follows. The summed weights are made again whenever the weight is written.
+
+An infinite element of x is infinite in every output, and where its weights are not of one sign, or 0, the sum is NaN: such elements
+are multiplied with 0 and added, which is 0 for finite ones.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.lowering import pinned
@@ -44,14 +48,23 @@ def _dot(reduce: Node, first: Node, weight: Node, bias: str | None, how: str, ke
     width = (weight.shape or (0, 0))[1]
     summed = Node(name=f"{reduce.name}_w", op="derived", args=({"ref": weight.name},), kwargs={"make": f"lambda w: w.{how}(0)"},
                   shape=(width,), dtype=weight.dtype, strides=(1,))
-    product = Node(name=f"{reduce.name}_p", op="aten.mul.Tensor", args=({"ref": x.name}, {"ref": summed.name}), shape=shape,
-                   dtype=x.dtype, strides=contiguous_strides(shape))
+    mixed = Node(name=f"{reduce.name}_m", op="derived", args=({"ref": weight.name},), shape=(width,), dtype="bool", strides=(1,),
+                 kwargs={"make": "lambda w: ~((w > 0).all(0) | (w < 0).all(0))"})
+
+    def made_of(letter: str, op: str, *args: Any) -> Node:
+        return Node(name=f"{reduce.name}_{letter}", op=f"aten.{op}", args=args, shape=shape, dtype=x.dtype,
+                    strides=contiguous_strides(shape))
+
+    terms = made_of("t", "mul.Tensor", {"ref": x.name}, {"ref": summed.name})
+    chosen = made_of("c", "where.ScalarOther", {"ref": mixed.name}, {"ref": x.name}, 0.0)
+    nothing = made_of("n", "mul.Tensor", {"ref": chosen.name}, 0.0)
+    product = made_of("p", "add.Tensor", {"ref": terms.name}, {"ref": nothing.name})
     total = Node(name=f"{reduce.name}_s" if bias else reduce.name, op="aten.sum.dim_IntList",
                  args=({"ref": product.name}, [len(shape) - 1], keepdim), shape=reduce.shape, dtype=reduce.dtype, strides=reduce.strides)
-    made = [summed, product, total]
+    made = [summed, mixed, terms, chosen, nothing, product, total]
     if bias:
         offset = Node(name=f"{reduce.name}_b", op="derived", args=({"ref": bias},), kwargs={"make": f"lambda b: b.{how}()"}, shape=(),
                       dtype=weight.dtype, strides=())
-        made = [summed, offset, product, total, reduce.model_copy(update={
+        made = [summed, mixed, offset, *made[2:], reduce.model_copy(update={
             "op": "aten.add.Tensor", "args": ({"ref": total.name}, {"ref": offset.name})})]
     return made

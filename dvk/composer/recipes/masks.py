@@ -75,7 +75,7 @@ class Nodes:
         """One more; `args` may be nodes. Strides are those of whatever lays the result out, unless `given`."""
         encoded = tuple({"ref": a.name} if isinstance(a, Node) else a for a in args)
         fields = {"name": f"{self.place.name}_a{len(self.made)}", "dtype": self.place.dtype, **given}
-        self.made.append(Node(op=op if op == "derived" else f"aten.{op}", args=encoded, shape=shape, **fields))
+        self.made.append(Node(op=op if op in ("derived", "checked") else f"aten.{op}", args=encoded, shape=shape, **fields))
         return self.made[-1]
 
 
@@ -94,7 +94,7 @@ def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tup
     nodes = {n.name: n for n in graph.nodes}
     steps = [(m, nodes[m.name]) for m in masks]
     causal: Node | bool = False
-    held = _held(graph, [m.name for m in masks])
+    held = held_by_module(graph, [m.name for m in masks])
     if held is None:
         bias, empty = _bias(new, steps, scores[-1], rank)
     else:
@@ -152,7 +152,7 @@ def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: in
     return new.add("masked_fill.Scalar", (bias, empty, instead), shape), empty
 
 
-def _held(graph: Graph, names: Sequence[str]) -> tuple[list[Node], list[Node]] | None:
+def held_by_module(graph: Graph, names: Sequence[str]) -> tuple[list[Node], list[Node]] | None:
     """What values are made of that depend on weights, buffers and constants alone: those, and operators in order; else None."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)

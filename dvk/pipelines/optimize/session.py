@@ -149,7 +149,7 @@ class Session:
             return {}
         if before := self.run.read(self.folder + KNOWN):
             return tunings.loaded(before[0])
-        every = tuple(applicable(self.captured.graph, self.task.device, self.backend))
+        every = tuple(applicable(self.captured.graph, self.task.device, self.backend, inexact=self.config.optimize.inexact))
         plans = (every, tuple(name for name in every if name not in OWN_FAMILIES))
         kernels = [fuse(self.task, self.captured, recipes).ordered for recipes in plans]
         known = self._tunings().known(classes.class_of(kernel) for program in kernels for kernel in program)

@@ -11,6 +11,7 @@ from typing import Any
 from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
 from dvk.composer import fuse
+from dvk.composer.recipes import inexact
 from dvk.config import Judge
 from dvk.errors import DvkError
 from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Timing, Trace, Turn, content_hash
@@ -132,7 +133,8 @@ def outcome(
         "noise": said.noise or None if said else None, "hint": said.hint or None if said else None,
         "baselines": {"eager": eager, **others}, "num_candidates": len(programs(turns)),
         "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
-        "recipes": list(candidate.recipes) if candidate else [], "skills": list(candidate.skills) if candidate else [],
+        "recipes": list(candidate.recipes) if candidate else [], "inexact": inexact(candidate.recipes) if candidate else [],
+        "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
     }  # fmt: skip
 

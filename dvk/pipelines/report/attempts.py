@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dvk.composer.recipes import inexact
 from dvk.records import Candidate, Episode, Interval, Turn, Verdict
 from dvk.speedups import shown
 
@@ -59,6 +60,11 @@ class Attempt:
         if self.ok and self.confirmation:
             return "confirmed" if self.verdict.faster else "not confirmed"
         return self.verdict.status.value.replace("_", " ")
+
+    @property
+    def inexact(self) -> list[str]:
+        """What of the recipes is exact for finite values alone, in sentences."""
+        return [f"{name} is exact for finite inputs alone, and was asked for (optimize.inexact)" for name in inexact(self.recipes)]
 
     @property
     def recipes(self) -> tuple[str, ...]:

@@ -124,6 +124,7 @@ def _won(story: Story) -> list[str]:
         return []
     told = f"**{line(winner.title)}**, proposed by {line(winner.candidate.proposer)}. {line(' '.join(story.why))}"
     facts = [f"- recipes: {line(', '.join(winner.recipes))}"] if winner.recipes else []
+    facts += [f"- {line(text)}" for text in winner.inexact]
     facts += [f"- skill {line(name)}: {line(text)}" for name, text in story.skills]
     facts += [f"- fused: {line(group)}" for group in story.groups]
     facts += [f"- schedule of {line(kernel or 'all kernels')}: {line(text)}" for kernel, text in winner.schedule]

@@ -152,6 +152,7 @@ def _won(story: Story) -> Markup | None:
     if winner.recipes:
         named = [part for recipe in winner.recipes for part in (", ", el("code", recipe))][1:]
         parts += [el("h3", "Recipes"), el("p", named)]
+        parts += [el("p", text) for text in winner.inexact]
     if story.skills:
         parts += [el("h3", "Skills behind it"), facts([(el("code", name), text) for name, text in story.skills])]
     if story.groups:

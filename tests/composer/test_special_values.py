@@ -1,0 +1,229 @@
+"""NaN, infinities, huge and tiny values: C++ drop-ins give them where eager does, under every schedule, and nowhere else.
+
+Eager itself has no one answer to some of these, and either is accepted: the mean of `var_mean` is infinite where the infinity is the
+row's last element and NaN where it is another; sums near overflow depend on their order; a maximum of +0 and −0 may be either.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.composer import applicable, cpp
+from dvk.composer.compact.algorithms import algorithms
+from dvk.composer.kernel import Kernel
+from tests.composer.programs import Program, capture, compiled, drop_in
+from tests.composer.special_cases import (
+    ATTENTION,
+    BINARY,
+    COLUMNS,
+    IMAGES,
+    INF,
+    NAN,
+    ODD,
+    PRODUCTS,
+    ROWS,
+    UNARY,
+    Case,
+    columns,
+    image,
+    matrix,
+    pairs,
+    row_case,
+    scalars,
+    wrong,
+)  # fmt: skip
+
+FEW = ("softmax", "logsumexp", "min_pair", "var_mean", "layer_norm", "cummax")
+"""Rows that are tried without the slow mark."""
+FEW_OPERATORS = ("relu", "clamp", "gelu", "mish", "logsigmoid", "hardswish", "exp", "log_softplus", "sign", "pow-3", "round")
+LEFT = ("transposed", "transposed4", "conv1d")
+"""Products that no exact recipe makes."""
+LONG = 1100
+"""Elements of a row of more than one block."""
+
+
+def options(kernel: Kernel) -> list[dict[str, Any]]:
+    """Every schedule that some search may choose; pointwise kernels differ in the length of pieces alone."""
+    found = list(cpp.schedules(kernel))
+    if kernel.family in ("row", "column"):
+        more = itertools.chain.from_iterable(algorithms(kernel, "cpp").values())
+        found += [o for o in more if o not in found]
+    return found[:2] if kernel.family == "pointwise" else found
+
+
+def own(graph: Any) -> tuple[str, ...]:
+    """Every exact recipe."""
+    return tuple(applicable(graph, "cpu", "cpp"))
+
+
+def scheduled(case: Case, most: int) -> list[Program]:
+    """The case under each number of schedule."""
+    first = Program(case.function, *case.args, recipes=own)
+    assert first.kernels
+    count = min(max(len(options(k)) for k in first.kernels), most)
+    return [first.under(lambda k, n=n: options(k)[min(n, len(options(k)) - 1)]) for n in range(count)]
+
+
+def check(cases: Mapping[str, Case], most: int = 99) -> None:
+    """Every case under every schedule."""
+    made = {name: scheduled(case, most) for name, case in cases.items()}
+    compiled(program for programs in made.values() for program in programs)
+    found: dict[str, list[str]] = {}
+    for name, programs in made.items():
+        expected = programs[0].eager()
+        for program in programs:
+            if text := wrong(program.run(), expected, cases[name]):
+                found.setdefault(name, []).append(f"{list(program.schedules.values())}: {text}")
+    assert found == {}
+
+
+def together(functions: Iterable[Callable[..., Any]], args: tuple[torch.Tensor, ...]) -> Case:
+    """One program of many functions: one kernel, which is compiled once."""
+    given = tuple(functions)
+    return Case(lambda *args: tuple(function(*args) for function in given), args, zero=True)
+
+
+def test_elementwise_operators() -> None:
+    unary, binary = [UNARY[name] for name in FEW_OPERATORS], [BINARY[name] for name in ("maximum", "bce_logits", "pow", "clamp")]
+    check({"unary": together(unary, (scalars(),)), "binary": together(binary, pairs())}, most=1)
+
+
+@pytest.mark.slow
+def test_all_elementwise_operators() -> None:
+    check({name: Case(function, (scalars(),), zero=True) for name, function in UNARY.items()})
+    check({name: Case(function, pairs(), zero=True) for name, function in BINARY.items() if name not in ("hypot", "rsub")})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_elementwise_operators_of_other_types(dtype: torch.dtype) -> None:
+    relative = 0.05 if dtype is torch.bfloat16 else 1e-10
+    check({name: Case(function, (scalars(dtype),), relative, zero=True) for name, function in UNARY.items()
+           if name not in ("half", "bfloat16", "log_softplus")}, most=1)
+
+
+def test_rows_under_every_schedule() -> None:
+    check({name: row_case(name, 37) for name in FEW})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [37, LONG])
+def test_all_rows_under_every_schedule(length: int) -> None:
+    check({name: row_case(name, length) for name in ROWS if length == 37 or not name.startswith(("prod", "cumprod"))})
+
+
+def test_columns() -> None:
+    check({name: columns(row_case(name, 37)) for name in ("softmax", "amax", "argmin", "layer_norm")}, most=3)
+
+
+@pytest.mark.slow
+def test_all_columns_under_every_schedule() -> None:
+    check({name: columns(row_case(name, 37)) for name in COLUMNS})
+
+
+def test_max_pooling_under_every_schedule() -> None:
+    names = ("max", "max_padded", "max_wide", "max_relu", "adaptive_max", "max1d", "avg_valid")
+    check({name: Case(IMAGES[name], (image(),)) for name in names})
+
+
+@pytest.mark.slow
+def test_images_under_every_schedule() -> None:
+    check({name: Case(function, (image(),)) for name, function in IMAGES.items()})
+
+
+def test_products() -> None:
+    check({name: PRODUCTS[name] for name in ("linear_zeros", "skinny", "depthwise", "pointwise", "transposed_even", "collapsed")}, most=2)
+
+
+@pytest.mark.slow
+def test_products_under_every_schedule() -> None:
+    check({name: case for name, case in PRODUCTS.items() if name not in LEFT})
+
+
+def test_an_infinity_beside_padded_weights_stays_with_torch() -> None:
+    for name in LEFT:
+        assert not set(own(capture(PRODUCTS[name].function, *PRODUCTS[name].args).graph)) & {"own_transposed", "own_transposed_finite"}
+
+
+def test_recipes_that_change_the_weights_or_the_order_of_sums() -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(4)
+    norm.running_mean.normal_()  # type: ignore[union-attr]
+    norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    with torch.no_grad():
+        norm.weight[1], norm.weight[2] = 0.0, -1.0
+
+    class Collapsed(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).mean(-1, keepdim=True)
+
+    one_sign = Collapsed(24, 5)
+    with torch.no_grad():
+        one_sign.weight[:, 0], one_sign.weight[:, -1], one_sign.weight[2, 12] = -0.5, 0.25, 0.0
+    made = {
+        "fold_batch_norm": (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU()).eval(), image()),
+        "collapse_linear_reduction": (one_sign, matrix(9, 24)),
+        "recurrent_sequences": (nn.LSTM(24, 6), matrix(7, 24)[:, None].expand(7, 2, 24).clone()),
+        "recurrent_cells": (nn.GRUCell(24, 6), matrix(7, 24)),
+    }
+    programs = {name: Program(module, x, recipes=own) for name, (module, x) in made.items()}
+    compiled(programs.values())
+    for name, program in programs.items():
+        assert name in program.recipes
+        assert wrong(program.run(), program.eager(), Case(nn.Identity(), (), 1e-4)) == "", name
+
+
+def attention(name: str) -> Program:
+    function, masks = ATTENTION[name]
+    return Program(function, *ODD["usual"](), *masks, recipes=own)
+
+
+@pytest.fixture(scope="module")
+def attentions() -> dict[str, Program]:
+    made = {name: attention(name) for name in ATTENTION}
+    compiled(made.values())
+    return made
+
+
+@pytest.mark.parametrize("name", list(ATTENTION))
+def test_what_is_masked_is_thrown_away_whatever_it_is(name: str, attentions: dict[str, Program]) -> None:
+    program = attentions[name]
+    assert ("attention" in program.recipes) is (name != "zeroed")
+    for case, make in ODD.items():
+        args = (*make(), *program.args[3:])
+        assert wrong(program.run(*args), program.eager(*args), Case(nn.Identity(), (), 1e-4)) == "", case
+
+
+PADDED = '''
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v, pad):
+        s = (q @ k.transpose(-1, -2)) * 0.25
+        return s.masked_fill(pad[:, None, None], float("-inf")).softmax(-1) @ v
+'''
+
+
+def test_a_drop_in_looks_at_its_operands_and_a_gpu_is_not_asked_to() -> None:
+    pad = torch.zeros(2, 16, dtype=torch.bool)
+    pad[:, 12:] = True
+    q, k, v = (torch.randn(2, 4, 16, 16) for _ in range(3))
+    found, model, candidate = drop_in(PADDED, q, k, v, pad, recipes=("attention", "fuse_pointwise", "fuse_rowwise"))
+    assert "dvk_finite(" in candidate.source
+    new = found.ModelNew()
+    for value in (0.0, NAN, INF):
+        k[:, :, 13] = value
+        with torch.no_grad():
+            assert not new(q, k, v, pad).isnan().any()
+            torch.testing.assert_close(new(q, k, v, pad), model(q, k, v, pad))
+    graph = capture(model, q, k, v, pad).graph
+    assert not any(name.startswith("attention") for name in applicable(graph, "cuda", "triton"))
+    assert "attention_finite" in applicable(graph, "cuda", "triton", inexact=True)
