@@ -130,12 +130,13 @@ class RunFolder:
         """The run is done: there is nothing left to go on with."""
         return self._manifest.get("status") == "done"
 
-    def answered(self, request: Any, config: Config) -> bool:
+    def answered(self, request: Any, config: Config, larger: Sequence[str] = ()) -> bool:
         """Whether the run is done, and what is asked now is what it was asked.
 
         Args:
             request: a dataclass, of the command line's options; noted as long as the run goes on.
             config: the settings.
+            larger: settings by dotted names; where one of them is larger now, and nothing else differs, a run that is done goes on.
 
         Raises:
             RunFolderError: it is done, and was asked something else.
@@ -148,9 +149,16 @@ class RunFolder:
             return False
         before = _flat({**self._manifest.get("asked", {}), **self._manifest["config"]})
         now = _flat({**asked, **config.model_dump(mode="json")})
-        if others := [name for name, value in now.items() if before.get(name, value) != value]:
+        others = [name for name, value in now.items() if before.get(name, value) != value]
+        if others and all(name in larger and now[name] > before[name] for name in others):
+            self._start(self._manifest["command"], self._manifest["name"], getattr(request, "argv", ()), config)
+            self._manifest["asked"] = asked
+            self._save()
+            return False
+        if others:
             problem = f"the run in `{self.path}` has ended, and was asked with another {', '.join(others)}"
-            raise RunFolderError(problem, "ask as before, for what it found; or choose another --out")
+            more = f", or for a larger {larger[0].rpartition('.')[2]}" if larger else ""
+            raise RunFolderError(problem, f"ask as before{more}, for what it found; or choose another --out")
         return True
 
     def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:

@@ -45,7 +45,8 @@ def command(
                      "path/to/file.py:function."),
     ] = "auto",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
-    budget_s: Annotated[float | None, typer.Option(help="Seconds the search may take, confirmation excluded.")] = None,
+    budget_s: Annotated[float | None, typer.Option(
+        help="Seconds the search may take (default: 120); how much loading and confirming the best add is said at the start.")] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")

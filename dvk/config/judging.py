@@ -36,7 +36,9 @@ class Judge(Section):
 class Optimize(Section):
     """How `dvk optimize` searches."""
 
-    budget_s: float = Field(120.0, gt=0, description="Wall clock of the search, final confirmation excluded.")
+    budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
+    first_verdict_s: float = Field(
+        30.0, gt=0, description="Wall clock of the first verdict where budget_s is less: starting the judge is part of it.")
     also_share: float = Field(
         0.5, gt=0, description="Wall clock of the search for each `--also`, as a share of budget_s: it starts from what the first found.")
     inexact: bool = Field(

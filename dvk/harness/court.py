@@ -48,6 +48,7 @@ class Court:
     Attributes:
         sharers, gpus: courts at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
             memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
+        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
         make_room: called where a GPU's memory is taken: has courts that wait for work give back what they hold.
 
     Raises (all methods):
@@ -66,9 +67,8 @@ class Court:
         self.contract, self.profile = contract, profile
         self._recorded: dict[str, Any] | None = None
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-        limits = config.limits
         # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
-        self._limits = Limits.model_validate({**limits.model_dump(), "wall_s": 24 * 3600.0})
+        self._limits = Limits.model_validate({**config.limits.model_dump(), "wall_s": 24 * 3600.0})
         self._referee = Hearing(self._limits, self._env)
         self._open = False
         """The referee holds this task."""
@@ -80,6 +80,7 @@ class Court:
         self.broken: str | None = None
         """Why the reference cannot be judged against; every verdict then says so."""
         self.make_room: Callable[[], None] = lambda: None
+        self.decide_by: float | None = None
 
     def __enter__(self) -> Court:
         return self
@@ -113,8 +114,7 @@ class Court:
         """
         self.tier, self.baselines = tier, tuple(baselines)
         self._arm_env, self._candidate_env = queues.of_arms(self.task, candidate, tier), queues.of_candidate(self.task, candidate, tier)
-        self._referee.spent = {}
-        began = time.monotonic()
+        self._referee.spent, began = {}, time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
         deaths = 0
@@ -167,8 +167,7 @@ class Court:
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         """Sets of fresh processes until the claim is decided."""
         sets: list[Measured] = []
-        speedups: list[float] = []
-        controls: list[float] = []
+        speedups, controls = list[float](), list[float]()
         while True:
             self._end_arms()
             measured = self._measure(candidate, deadline, timed=True, control=True, one_case=bool(sets))
@@ -181,7 +180,8 @@ class Court:
             controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
             if len(sets) >= claims.FIRST_LOOK:
                 claim = claims.claim(speedups, controls)
-                if len(sets) >= claims.LAST_LOOK or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
+                last = len(sets) >= claims.LAST_LOOK or passed(self.decide_by)
+                if last or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
                     break
         return self._verdict(began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device))
 

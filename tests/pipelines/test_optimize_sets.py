@@ -175,7 +175,7 @@ def test_sets_that_fall_in_turns_are_given_up_after_as_many_drop_ins_as_a_set_ha
     summary = run(made, OTHER)
     assert claims(made) == [(32, 2), (8, 2)] * session.NUM_CONFIRMED + [(8, 1)]
     assert [row["status"] for row in summary["shapes"]] == ["no_speedup", "no_speedup"]
-    assert "confirming drop-in 1 of at most 4 with set 2 of 2, x float32[8, 64], in fresh processes" in said
+    assert any(text.startswith("confirming drop-in 1 of at most 4 with set 2 of 2, x float32[8, 64], in fresh processes") for text in said)
 
 
 @pytest.mark.slow

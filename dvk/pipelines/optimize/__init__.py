@@ -4,6 +4,7 @@
     composer, a model, or both), the judge decide → confirm the best in a fresh process → best.py, report, episode
 
     davinci.py   a daVinci-kernel checkpoint by one flag
+    clock.py     what it will take
     session.py   one search, fed with verdicts until something ends it
     sets.py      several sets of inputs: a search each, one drop-in
     ending.py    best.py, episodes, report, summary
@@ -16,6 +17,7 @@ replaying the strategy on what is recorded. Ctrl-C ends the search and keeps the
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
 from dvk.harness.kernelgym import remote
 from dvk.pipelines.live import Live
-from dvk.pipelines.optimize import sets, told
+from dvk.pipelines.optimize import clock, sets, told
 from dvk.pipelines.optimize.davinci import with_checkpoint
 from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.session import TURNS, Session
@@ -96,9 +98,12 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
+    began = time.monotonic()
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
                       device="cuda" if device == "cuda" else "cpu", limits=config.limits)
+    load_s = time.monotonic() - began
     every = sets.load(request.also, task, request.spec, config)
+    expected = clock.at_start(load_s, sets.budget_s(config, len(every)), config.judge, len(set(request.baselines) - {"eager"}), len(every))
     # A model that cannot be opened should not leave a used folder; one that is not needed any more should not be opened.
     model = None if request.backbone is None or request.resume else open_backbone(request.backbone, config)
     with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
@@ -107,7 +112,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
         if known and known != [one.id for one in every]:
             raise UsageError(f"`{run.path}` holds a search for other sets of inputs", "give the same --also, or choose another --out")
-        if run.answered(replace(request, spec=task.id, device=device, backend=backend), config):
+        if run.answered(replace(request, spec=task.id, device=device, backend=backend), config, ("optimize.budget_s",)):
             return dict(run.read("summary.jsonl")[-1])
         if not known:
             run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
@@ -115,6 +120,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             model = open_backbone(request.backbone, config)
         if len(every) > 1:
             sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
+            sessions[0].expected = expected
             found = sets.run(sessions, strategy, request.quiet)
             return finish(sessions, found.winners, found.groups, request.strategy, None)
         recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
@@ -122,6 +128,8 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
                           library=request.library, baselines=request.baselines)
         with session.court, Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before,
                                  several=model is not None) as live:
+            session.expected = expected
+            live.note(f"expected: {expected}")
             session.search(strategy, live)
             winner = session.confirm(live)
         groups = told.groups(Subject(task, session.captured, backend), winner)

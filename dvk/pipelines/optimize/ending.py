@@ -45,6 +45,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     summary = {
         **outcomes[lead], "num_candidates": len(told.programs(turns)),
         "best": best_path, "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
+        "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
         "groups": list(groups[lead]), "warnings": told.warnings(session.backbone, session.failure),
         "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), fused, times),
         "strategy": strategy, "backbone": backbone,

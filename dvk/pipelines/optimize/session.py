@@ -16,10 +16,12 @@ from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
 from dvk.errors import ModelError
+from dvk.harness.court import Court
 from dvk.harness.courts import open_court
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import Live
-from dvk.pipelines.optimize import told
+from dvk.pipelines.optimize import clock, told
+from dvk.pipelines.optimize.clock import Expected
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import Problem, Proposals, Strategy, classes, tunings
@@ -60,7 +62,8 @@ class Session:
         """Conversations with the model, as the strategy keeps them."""
         self.known = {t.candidate.id: t.verdict for t in recorded if t.candidate and t.verdict and t.verdict.tier != "claim"}
         calls = backbone.calls if backbone is not None else []
-        self.elapsed_before = max([0.0, *(t.elapsed_s for t in recorded), *(call.elapsed_s for call in calls)])
+        searched = [t.elapsed_s for t in recorded if t.verdict is None or t.verdict.tier != "claim"]
+        self.elapsed_before = max([0.0, *searched, *(call.elapsed_s for call in calls)])
         self.began = time.monotonic() - self.elapsed_before
         self.captured: Captured | None = None
         self.skills: tuple[Skill, ...] = ()
@@ -70,6 +73,11 @@ class Session:
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
+        self.expected: Expected | None = None
+        """What the command will take, as far as is known."""
+        self.capture_s = 0.0
+        self.confirm_by: float | None = None
+        """When confirming ends, on time.monotonic's clock, but for the first candidate's first look; set when it begins."""
         self.failure: ModelError | None = None
         """What ended the model's part of the search."""
 
@@ -94,8 +102,10 @@ class Session:
         live.resumed(self.turns)
         try:
             live.stage("capturing the operator graph")
+            before = time.monotonic()
             self.captured = self._capture(live)
             self.skills = self._retrieve()
+            self.capture_s = time.monotonic() - before
             live.stage("searching")
             self.began = time.monotonic() - self.elapsed_before
             if (model := self.backbone) is not None:
@@ -115,7 +125,12 @@ class Session:
             self.reason = f"the composer cannot capture this module: {error}"
         except KeyboardInterrupt:
             self.interrupted = True
-            self.reason = "stopped by the user"
+            if not self.turns:
+                self.unjudged = "stopped before the first verdict"
+            elif not self.promising:
+                self.reason = "stopped by the user before anything faster was found"
+            else:
+                live.note(f"stopped: confirming the best so far, about {self._confirm_s:.0f} s; Ctrl-C once more ends at once")
         except Exception as error:  # the fence: see dvk.crashes
             if crashes.ends_all(error):
                 raise
@@ -201,11 +216,12 @@ class Session:
         left = self.left_s
         if not self.turns:
             # However small the budget, the first candidate is worth a verdict.
-            left = max(left, self.config.judge.candidate_s)
+            left = max(left, self.config.optimize.first_verdict_s)
         if not missing or left <= 0:
             return verdicts
 
-        deadline = time.monotonic() + left
+        began = time.monotonic()
+        deadline = began + left
         for i in missing:
             if (known := self.known.get(batch[i].id)) is not None:  # the same twice in one batch
                 verdicts[i] = known
@@ -215,10 +231,29 @@ class Session:
             live.trying(batch[i].title, batch[i].proposer if self.backbone is not None else "")
             verdict = self._judged(batch[i], "search", deadline=deadline)
             if verdict is None:
+                if not self.turns:
+                    needed = clock.needed_s(time.monotonic() - began)
+                    self.unjudged = (f"the budget ended before the first verdict, which needs about {needed} s here "
+                                     f"(--budget-s {2 * needed} leaves time for others)")
                 break
             verdicts[i] = verdict
             self._record(batch[i], verdict, live)
+            if len(self.turns) == 1 and self.expected is not None:
+                self._corrected(verdict, live)
         return verdicts
+
+    def _corrected(self, first: Verdict, live: Live) -> None:
+        """The estimate, now that the first verdict is known; said where it changes much."""
+        assert self.expected is not None
+        before, self.expected = self.expected, clock.corrected(
+            self.expected, self.capture_s, first, self.config.judge, len(self.baselines))
+        if max(before.total, self.expected.total) > clock.OVER * min(before.total, self.expected.total):
+            live.note(f"after the first verdict: {self.expected}")
+
+    @property
+    def _confirm_s(self) -> float:
+        """What confirming may take, by the estimate."""
+        return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
 
     def _judged(self, candidate: Candidate, tier: Tier, baselines: Sequence[str] = (), deadline: float | None = None) -> Verdict | None:
         """As `Court.judge`; an error inside dvk is the candidate's verdict."""
@@ -267,6 +302,8 @@ class Session:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
         ranked = self.promising
         for turn in ranked:
+            if self.confirm_by is not None and time.monotonic() >= self.confirm_by:
+                break
             assert turn.candidate is not None and turn.verdict is not None
             try:
                 claim = self.claim(turn.candidate, live)
@@ -275,7 +312,13 @@ class Session:
                 return turn if turn.verdict.faster else None
             if claim.verdict is not None and claim.verdict.faster:
                 return claim
-        return self.refuted if ranked else None
+        return self.proven or (self.refuted if ranked else None)
+
+    @property
+    def proven(self) -> Turn | None:
+        """The fastest of what was confirmed before, as by a run that now goes on with a larger budget."""
+        held = [t for t in self.turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.faster and t.verdict.timing]
+        return max(held, key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0, default=None)
 
     def claim(self, candidate: Candidate, live: Live, what: str = "the best") -> Turn:
         """The candidate judged in fresh processes, or as it was before the run was killed.
@@ -289,7 +332,11 @@ class Session:
         before = [t for t in self.turns if t.candidate and t.candidate.id == candidate.id and t.verdict and t.verdict.tier == "claim"]
         if before and self._covers(before[-1]):
             return before[-1]
-        live.stage(f"confirming {what} in fresh processes")
+        if self.confirm_by is None:
+            self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
+        live.stage(f"confirming {what} in fresh processes, {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
+        if isinstance(self.court, Court):
+            self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
         self._record(candidate, verdict, live)

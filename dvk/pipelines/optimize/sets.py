@@ -55,6 +55,11 @@ def _identity(task: Task) -> tuple[object, ...]:
     return task.inputs, tuple(plain)
 
 
+def budget_s(config: Config, number: int) -> float:
+    """Seconds of all searches for so many sets of inputs together."""
+    return config.optimize.budget_s * (1 + config.optimize.also_share * (number - 1))
+
+
 @dataclass
 class Found:
     """What the searches came to."""
@@ -81,6 +86,8 @@ def run(sessions: Sequence[Session], strategy: Strategy, quiet: bool) -> Found:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and goes on to what was found."""
     for session in sessions:
         with session.court, _live(session, quiet, label(session.task)) as live:
+            if session is sessions[0] and session.expected is not None:
+                live.note(f"expected: {session.expected}")
             session.search(strategy, live)
         if session.interrupted:
             break

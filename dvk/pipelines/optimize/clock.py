@@ -1,0 +1,107 @@
+"""What a search will take, in all: said at the start, corrected after the first verdict, kept as the bound of the confirmation.
+
+`--budget-s` is what the search itself may take, its first verdict excepted. Loading the module, capturing its graph and confirming
+the best do not depend on it: they are the fixed part. Nothing is known of this machine before it has done something, so the first
+estimate is made of how long loading took, and the second of what the first verdict took, by stages.
+
+Calibrated on three examples, on two cores, idle and beside six other processes: a claim took between half and twice what `confirmation`
+says, with 5 sets of processes where it was decided early and 10 where it was not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dvk.config import Judge
+from dvk.harness.claims import FIRST_LOOK
+from dvk.records import Verdict
+
+CAPTURE = 0.8
+"""Of what loading took: capturing the operator graph, in a process of its own, as loading is."""
+FIRST_VERDICT = 2.2
+"""Of what loading took: the judge starts two processes, draws inputs, compiles."""
+SET = 0.7
+"""Of what loading took: starting a fresh set of processes."""
+COMPILE_S = 40.0
+"""torch.compile's first compilation for a baseline; later processes find it in the cache."""
+LEAST_CONFIRM_S = 20.0
+OVER = 1.3
+"""How far over its estimate a confirmation may go before it is decided with what it has."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Seconds of each part of a command.
+
+    Attributes:
+        load: loading the module, measured.
+        capture: capturing the operator graph.
+        first: until the first verdict.
+        budget: of the search.
+        confirm: confirming the best in fresh processes.
+        corrected: the first verdict is known.
+    """
+
+    load: float
+    capture: float
+    first: float
+    budget: float
+    confirm: float
+    corrected: bool = False
+
+    @property
+    def fixed(self) -> float:
+        """What does not depend on the budget."""
+        return self.load + self.capture + self.confirm
+
+    @property
+    def total(self) -> float:
+        """Of the whole command, at most as far as is known: a search that has nothing left to try ends earlier."""
+        return self.fixed + max(self.budget, self.first)
+
+    def __str__(self) -> str:
+        search = f"up to {_shown(self.budget)} of search"
+        if self.first > self.budget:
+            search = f"{_shown(self.budget)} of search, for which the first verdict alone takes about {_shown(self.first)},"
+        return (f"{search} and about {_shown(self.fixed)} for loading, capture and confirming the best: about {_shown(self.total)} in all "
+                f"(--budget-s sets the search)")
+
+
+def at_start(load_s: float, budget_s: float, judge: Judge, num_baselines: int, num_sets: int = 1) -> Expected:
+    """The estimate when only loading is known.
+
+    Args:
+        load_s: what loading took, of one set of inputs.
+        budget_s: of all searches together.
+        judge: its settings.
+        num_baselines: timed beside the reference when the best is confirmed.
+        num_sets: sets of inputs; each is captured, and confirmed.
+    """
+    one = load_s * SET + judge.claim_s * (2 + num_baselines) / 2
+    confirm = max(LEAST_CONFIRM_S, FIRST_LOOK * 1.5 * one) + COMPILE_S * num_baselines
+    return Expected(load_s * num_sets, load_s * CAPTURE * num_sets, load_s * FIRST_VERDICT, budget_s, confirm * num_sets)
+
+
+def corrected(expected: Expected, capture_s: float, first: Verdict, judge: Judge, num_baselines: int) -> Expected:
+    """The estimate when the first verdict has come, at the search tier.
+
+    Args:
+        capture_s: what capturing took.
+        first: the verdict.
+        judge: its settings.
+        num_baselines: see `at_start`.
+    """
+    spent = {stage: first.stages_s.get(stage, 0.0) for stage in ("prepare", "check", "time")}
+    longer = judge.claim_s / judge.search_s * (2 + num_baselines) / 2
+    one = spent["prepare"] / 2 + spent["check"] / 2 + spent["time"] * longer
+    confirm = max(LEAST_CONFIRM_S, FIRST_LOOK * one) + COMPILE_S * num_baselines
+    return replace(expected, capture=capture_s, first=first.seconds, confirm=confirm, corrected=True)
+
+
+def needed_s(spent_s: float) -> int:
+    """What a first verdict needs that was cut after so many seconds: half as much again, in tens."""
+    return -int(-1.5 * spent_s // 10) * 10
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 300 else f"{seconds / 60:.0f} min"
