@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from dvk.composer import carried
 from dvk.composer.apart import OWNER, beside, names_bound_by, with_room
 from dvk.composer.capture import CannotCompose, Captured
+from dvk.composer.effects import touched
 from dvk.composer.host import Program, held_name, parameter
 from dvk.records import Node, Task
 
-ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop")
+ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop", "dvk_apart")
 """Functions that every drop-in calls."""
 WEIGHTS = ("dvk_bind", "dvk_bound", "dvk_stepping", "dvk_counters", "dvk_written")
 """Functions that every drop-in with weights calls."""
@@ -113,7 +114,7 @@ class ModelNew({base}):
 {textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
         return {original}
 
-{(2 * chr(10)).join(_fits(task, number, one) for number, one in enumerate(fused))}
+{(2 * chr(10)).join(_fits(task, number, one, held) for number, one in enumerate(fused))}
 
     def _dvk_now(self, *tensors):
         # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
@@ -192,7 +193,7 @@ def _dispatch(number: int, one: Fused) -> str:
     return f"if len(args) == {len(one.arguments)} and self.{_method('fits', number)}(*args):\n    return {call}"
 
 
-def _fits(task: Task, number: int, one: Fused) -> str:
+def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     """The method that looks whether the arguments are those of the program."""
     lines = []
     names = [parameter(str(node.target)) for node in one.inputs]
@@ -207,7 +208,14 @@ def _fits(task: Task, number: int, one: Fused) -> str:
     for name, value in one.captured.constants.items():
         safe = parameter(name)
         lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
-    conditions = "\nand ".join([*lines, f"self._dvk_now({', '.join(names)})"])
+    lines.append(f"self._dvk_now({', '.join(names)})")
+    changed = touched(one.captured.graph.nodes)
+    if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
+        held_at = {id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)}
+        every = [*names, *held_at.values()]
+        mine = [held_at.get(id(node)) or parameter(str(node.target)) for node in apart]
+        lines.append(f"dvk_apart(({', '.join(every)},), ({', '.join(mine)},))")
+    conditions = "\nand ".join(lines)
     signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
     return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        )"
 

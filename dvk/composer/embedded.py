@@ -74,6 +74,16 @@ def dvk_config(module: torch.nn.Module) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def dvk_apart(tensors: tuple, written: tuple) -> bool:
+    """What a program writes shares no memory with anything else that it is given or holds: a graph cannot say that it does."""
+    def memory(tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else storage._cdata  # a recorder's have no address
+
+    every = [memory(t) for t in tensors]
+    return all(every.count(memory(t)) == 1 for t in written if t.numel())
+
+
 def dvk_same(theirs: type, mine: type, caches: list) -> bool:
     """Whether two classes compute the same, whichever files they stand in: code, constants, defaults, and what of the file they use.
 

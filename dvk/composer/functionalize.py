@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dvk.composer.effects import REBINDING, Memory, packet_of, refs, rename, schema, twin, written
+from dvk.composer.effects import REBINDING, Memory, packet_of, refs, rename, schema, shared, twin, written
 from dvk.records import Graph, Node
 
 
@@ -49,6 +49,35 @@ def functionalized(graph: Graph) -> Graph:
                     now.update(dict.fromkeys(known, node.name))
         nodes.append(new)
     return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, now)})
+
+
+def reshaped(graph: Graph) -> str | None:
+    """The operator that gives a tensor with aliases another shape, type or order of memory; None where there is none.
+
+    Where `out=` resizes an input, or `y.t_()` turns what `y.contiguous()` may be, too, a graph does not show which tensors are the same.
+    """
+    memory = Memory(graph.nodes)
+    parts = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
+    nodes = {node.name: node for node in graph.nodes}
+    same: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        given_back = [target for target in written(node) if target in shared(node)]
+        for number, target in enumerate(given_back):
+            result = node if node.shape is not None else parts.get((node.name, number))
+            if result is None:
+                continue
+            known = same.setdefault(target, {target, node.name})
+            same[result.name] = known
+            known.add(result.name)
+            if _layout(result) != _layout(nodes[target]):
+                shares = {n.name for n in graph.nodes if memory.of(n.name) == memory.of(target)} - known
+                if shares or nodes[target].op in ("input", "param", "buffer", "const"):
+                    return node.op
+    return None
+
+
+def _layout(node: Node) -> tuple[Any, ...]:
+    return node.shape, node.dtype, _strides(node.shape, node.strides)
 
 
 def _pure(node: Node, made: dict[str, Node]) -> Node | None:

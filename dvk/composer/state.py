@@ -1,0 +1,198 @@
+"""Python state that a call of forward() changes: counters, caches, globals, class attributes, buffers that are assigned.
+
+A graph holds none of it. What is compared is a snapshot before the call with one after it, of everything that the module's code can
+reach by name: attributes of modules, of their classes, globals beside these, and containers and plain objects in all of them.
+Values of tensors are no part: writes into those are operators.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+MAX_SEEN = 200_000
+"""Values that one snapshot holds; what lies beyond is not compared."""
+MAX_DEPTH = 8
+ATOMS = (bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.Size, type(None))
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a call has changed."""
+
+    path: str
+    """Of the module whose attribute it is or whose code names it; empty for the model itself."""
+    text: str
+    """What, and where in the source."""
+
+
+class _Same:
+    """A value that equals itself alone."""
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Snapshot:
+    def __init__(self) -> None:
+        self.seen: dict[int, object] = {}
+
+    def of(self, value: Any, depth: int = 0) -> object:
+        """Something that is equal to that of a later snapshot where the value is as it was."""
+        if isinstance(value, ATOMS):
+            return type(value), value
+        if isinstance(value, torch.Tensor):
+            return _Same(value), value.requires_grad
+        if id(value) in self.seen or depth > MAX_DEPTH or len(self.seen) > MAX_SEEN:
+            return _Same(value)
+        self.seen[id(value)] = value
+        if isinstance(value, dict):
+            return type(value), [(self.of(k, depth + 1), self.of(v, depth + 1)) for k, v in list(value.items())]
+        if isinstance(value, (set, frozenset)):
+            return type(value), len(value), {id(v) for v in value}
+        if isinstance(value, CONTAINERS):
+            return type(value), [self.of(v, depth + 1) for v in list(value)]
+        kind = type(value)
+        if kind is FunctionType:
+            cells = [_contents(cell) for cell in value.__closure__ or ()]
+            return _Same(value), [self.of(v, depth + 1) for v in (vars(value), cells, value.__defaults__, value.__kwdefaults__)]
+        if kind.__module__ == "itertools":
+            return kind, repr(value)
+        if isinstance(value, random.Random):
+            return _Same(value), value.getstate()
+        if isinstance(value, (torch.nn.Module, ModuleType, type)) or _is_library(kind) or not hasattr(value, "__dict__"):
+            return _Same(value)
+        return _Same(value), self.of(vars(value), depth + 1)
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None
+
+
+def _is_library(kind: type) -> bool:
+    root = kind.__module__.partition(".")[0]
+    return root in ("torch", "numpy", "dvk") or (root in sys.stdlib_module_names and kind is not SimpleNamespace)
+
+
+Names = dict[tuple[str, str], Any]
+"""Snapshots by where (a path behind `self`, a class or a file) and name."""
+
+
+def _taken(model: torch.nn.Module) -> Names:
+    snapshot = _Snapshot()
+    found: Names = {}
+    kinds: dict[type, None] = {}
+    spaces: dict[int, dict[str, Any]] = {}
+    for path, module in model.named_modules():
+        where = f"self.{path}" if path else "self"
+        held = vars(module)
+        for name, value in held.items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                found.update({(where, key): snapshot.of(part) for key, part in value.items()})
+            elif name != "forward" and not (name.startswith("_") and "hooks" in name):
+                found[where, name] = snapshot.of(value)
+        kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not _is_library(kind)))
+    for kind in kinds:
+        for name, value in vars(kind).items():
+            if isinstance(value, FunctionType):
+                spaces.setdefault(id(value.__globals__), value.__globals__)
+            if not name.startswith("__"):
+                found[kind.__qualname__, name] = snapshot.of(value)
+    function = getattr(model, "function", None)
+    if isinstance(function, FunctionType):
+        spaces.setdefault(id(function.__globals__), function.__globals__)
+    for space in spaces.values():
+        name = str(space.get("__name__"))
+        if name.partition(".")[0] in ("torch", "dvk"):
+            continue
+        found.update({(name, key): snapshot.of(value) for key, value in list(space.items()) if not key.startswith("__")})
+    found["random", "state"] = random.getstate()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        found["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
+    return found
+
+
+@contextmanager
+def watched(model: torch.nn.Module) -> Iterator[list[Change]]:
+    """What forward() changes while it is called here; the list is filled when it returns."""
+    found: list[Change] = []
+    whole: Callable[..., Any] = model.forward
+    held = "forward" in vars(model)
+
+    @functools.wraps(whole)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        wanted = [tensor.requires_grad for tensor in given]
+        before = _taken(model)
+        result = whole(*args, **kwargs)
+        after = _taken(model)
+        found.extend(_told(model, *key) for key in {**before, **after} if before.get(key) != after.get(key))
+        if wanted != [tensor.requires_grad for tensor in given]:
+            found.append(_somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad"))
+        return result
+
+    model.forward = forward
+    try:
+        yield found
+    finally:
+        if held:
+            model.forward = whole
+        else:
+            del model.forward
+
+
+def _told(model: torch.nn.Module, where: str, name: str) -> Change:
+    if where in ("random", "numpy.random"):
+        return _somewhere(model, f"the state of `{where}`", where.partition(".")[0])
+    if where == "self" or where.startswith("self."):
+        path = where.removeprefix("self").removeprefix(".")
+        return Change(path, f"`{where}.{name}`{_place(_codes(model.get_submodule(path)), name)}")
+    return _somewhere(model, f"`{where}.{name}`", name)
+
+
+def _somewhere(model: torch.nn.Module, what: str, *names: str) -> Change:
+    """The change of what belongs to no module, with the module whose code names it."""
+    places = ((path, _place(_codes(module), *names)) for path, module in model.named_modules())
+    path, place = next((found for found in places if found[1]), ("", ""))
+    return Change(path, what + place)
+
+
+def _codes(module: torch.nn.Module) -> list[CodeType]:
+    """The code of the module's methods that is not torch's, forward() first."""
+    functions = [value for kind in type(module).__mro__ if not _is_library(kind) for value in vars(kind).values()
+                 if isinstance(value, FunctionType) and value.__name__ != "__init__"]
+    if isinstance(function := getattr(module, "function", None), FunctionType):
+        functions.append(function)
+    return [f.__code__ for f in sorted(functions, key=lambda f: f.__name__ != "forward")]
+
+
+def _place(codes: list[CodeType], *names: str) -> str:
+    """`, model.py:12` where the code writes the name, or else where it reads it; empty where it does neither."""
+    for wanted in ("STORE", "DELETE", "LOAD", "IMPORT"):
+        for code in codes:
+            line = code.co_firstlineno
+            for step in dis.get_instructions(code):
+                line = step.starts_line if type(step.starts_line) is int else line
+                if step.opname.startswith(wanted) and step.argval in names:
+                    return f", {os.path.basename(code.co_filename)}:{line}"
+    return ""
