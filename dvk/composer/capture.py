@@ -16,12 +16,13 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from dvk import crashes
 from dvk.composer.blocks import block_of
+from dvk.composer.cannot import CannotCompose
 from dvk.composer.effects import touched
 from dvk.composer.functionalize import functionalized, reshaped
 from dvk.config import Limits
@@ -29,23 +30,12 @@ from dvk.errors import TaskError
 from dvk.records import Graph, Node, Task
 from dvk.sandbox import Death, call
 
-if TYPE_CHECKING:
-    from dvk.composer.state import Change
-
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
 
 
 HELD = ("param", "buffer", "const")
 """Nodes that stand for what the module holds."""
-
-
-class CannotCompose(Exception):
-    """The module is outside what the composer covers; the message says why. `traceback`: of an exception of ours; empty otherwise."""
-
-    def __init__(self, message: str, traceback: str = ""):
-        super().__init__(message)
-        self.traceback = traceback
 
 
 class Captured(BaseModel):
@@ -139,7 +129,7 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
 
     from dvk.composer.embedded import dvk_config, dvk_unchanged, dvk_watch
     from dvk.composer.observe import asked, observe
-    from dvk.composer.state import watched
+    from dvk.composer.state import without_changes
 
     # One tensor that is passed twice would be one input.
     args = [a.detach().clone() if isinstance(a, torch.Tensor) and any(a is b for b in args[:n]) else a for n, a in enumerate(args)]
@@ -148,29 +138,16 @@ def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
     if not dvk_unchanged(dvk_watch(model)):
         raise CannotCompose("a submodule has forward hooks")
     config = dvk_config(model)
-    changes: list[Change] = []
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked(model) as modes, watched(model) as changes:
-            program = torch.export.export(model, tuple(args), strict=False)
-        check_state(changes)
+        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked(model) as modes:
+            program = without_changes(model, lambda: torch.export.export(model, tuple(args), strict=False))
     except CannotCompose:
         raise
     except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
-        check_state(changes)
         raise CannotCompose(f"torch.export: {crashes.said(error)}") from None
     encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
     return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, asked=tuple(sorted(modes)), blocks=encoder.blocks,
                     constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
-
-
-def check_state(changes: list[Change]) -> None:
-    """Refuse what a graph would leave undone.
-
-    Raises:
-        CannotCompose: there is a change of Python state.
-    """
-    if changes:
-        raise CannotCompose(f"forward() changes {changes[0].text}: a graph of operators holds no Python state")
 
 
 @contextmanager

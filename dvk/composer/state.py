@@ -15,11 +15,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+
+from dvk.composer.cannot import CannotCompose
 
 MAX_SEEN = 200_000
 """Values that one snapshot holds; what lies beyond is not compared."""
@@ -36,6 +38,8 @@ class Change:
     """Of the module whose attribute it is or whose code names it; empty for the model itself."""
     text: str
     """What, and where in the source."""
+    is_cache: bool = False
+    """A dictionary outside of the module has grown, and kept what it held."""
 
 
 class _Same:
@@ -70,7 +74,7 @@ class _Snapshot:
         if isinstance(value, CONTAINERS):
             return type(value), [self.of(v, depth + 1) for v in list(value)]
         kind = type(value)
-        if kind is FunctionType:
+        if kind is FunctionType and not str(value.__module__).startswith(("torch.", "dvk.")):
             cells = [_contents(cell) for cell in value.__closure__ or ()]
             return _Same(value), [self.of(v, depth + 1) for v in (vars(value), cells, value.__defaults__, value.__kwdefaults__)]
         if kind.__module__ == "itertools":
@@ -132,10 +136,37 @@ def _taken(model: torch.nn.Module) -> Names:
     return found
 
 
+def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
+    """What `run` returns, which calls forward() once. Where caches beside the module have grown, they are full now, and it runs again.
+
+    Raises:
+        CannotCompose: forward() changes Python state.
+    """
+    for again in (True, False):
+        changes: list[Change] = []
+        try:
+            with watched(model, changes):
+                result = run()
+        except Exception as error:
+            if changes:
+                raise _refusal(changes[0]) from error
+            raise
+        if not changes:
+            break
+        if not (again and all(change.is_cache for change in changes)):
+            raise _refusal(next((change for change in changes if not change.is_cache), changes[0]))
+    return result
+
+
+def _refusal(change: Change) -> CannotCompose:
+    error = CannotCompose(f"forward() changes {change.text}: a graph of operators holds no Python state")
+    error.path = change.path or None
+    return error
+
+
 @contextmanager
-def watched(model: torch.nn.Module) -> Iterator[list[Change]]:
-    """What forward() changes while it is called here; the list is filled when it returns."""
-    found: list[Change] = []
+def watched(model: torch.nn.Module, found: list[Change]) -> Iterator[None]:
+    """Add to `found` what forward() changes, when it returns."""
     whole: Callable[..., Any] = model.forward
     held = "forward" in vars(model)
 
@@ -146,19 +177,28 @@ def watched(model: torch.nn.Module) -> Iterator[list[Change]]:
         before = _taken(model)
         result = whole(*args, **kwargs)
         after = _taken(model)
-        found.extend(_told(model, *key) for key in {**before, **after} if before.get(key) != after.get(key))
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                change = _told(model, *key)
+                found.append(replace(change, is_cache=not key[0].startswith("self") and _has_grown(before.get(key), after.get(key))))
         if wanted != [tensor.requires_grad for tensor in given]:
             found.append(_somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad"))
         return result
 
     model.forward = forward
     try:
-        yield found
+        yield
     finally:
         if held:
             model.forward = whole
         else:
             del model.forward
+
+
+def _has_grown(before: Any, after: Any) -> bool:
+    if not (isinstance(before, tuple) and isinstance(after, tuple) and before[0] is after[0] is dict):
+        return False
+    return bool(after[1][:len(before[1])] == before[1])
 
 
 def _told(model: torch.nn.Module, where: str, name: str) -> Change:

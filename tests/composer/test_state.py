@@ -156,3 +156,14 @@ def test_what_operators_write_or_what_stays_equal_is_no_change(step: Any) -> Non
     model = Held(step)
     capture(model, torch.randn(3))
     assert "forward" not in vars(model)
+
+
+def remembered(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if str(len(x)) not in CACHE:
+        CACHE[str(len(x))] = len(x) / 2
+    return x * CACHE[str(len(x))]
+
+
+def test_a_cache_beside_the_module_that_is_full_after_one_call_is_no_change() -> None:
+    CACHE.clear()
+    assert [n.args[1] for n in capture(Held(remembered), torch.randn(3)).graph.nodes if n.op == "aten.mul.Tensor"] == [1.5]

@@ -1,0 +1,18 @@
+"""What is raised where a module cannot be captured or composed."""
+
+from __future__ import annotations
+
+
+class CannotCompose(Exception):
+    """The module is outside what the composer covers; the message says why in one line.
+
+    Attributes:
+        traceback: of an exception of ours; empty otherwise.
+        path: of the submodule that it happened in, where that is known.
+    """
+
+    path: str | None = None
+
+    def __init__(self, message: str, traceback: str = ""):
+        super().__init__(message)
+        self.traceback = traceback
