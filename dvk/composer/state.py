@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import os
 import random
 import sys
@@ -116,15 +117,9 @@ def _taken(model: torch.nn.Module) -> Names:
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
                 found[where, name] = snapshot.of(value)
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not _is_library(kind)))
+        spaces.update({id(f.__globals__): f.__globals__ for f in _functions(module)})
     for kind in kinds:
-        for name, value in vars(kind).items():
-            if isinstance(value, FunctionType):
-                spaces.setdefault(id(value.__globals__), value.__globals__)
-            if not name.startswith("__"):
-                found[kind.__qualname__, name] = snapshot.of(value)
-    function = getattr(model, "function", None)
-    if isinstance(function, FunctionType):
-        spaces.setdefault(id(function.__globals__), function.__globals__)
+        found.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
     for space in spaces.values():
         name = str(space.get("__name__"))
         if name.partition(".")[0] in ("torch", "dvk"):
@@ -185,6 +180,7 @@ def watched(model: torch.nn.Module, found: list[Change]) -> Iterator[None]:
             found.append(_somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad"))
         return result
 
+    forward.__signature__ = inspect.signature(whole)  # type: ignore[attr-defined]  # of the method, not of the function behind it
     model.forward = forward
     try:
         yield
@@ -219,11 +215,15 @@ def _somewhere(model: torch.nn.Module, what: str, *names: str) -> Change:
 
 def _codes(module: torch.nn.Module) -> list[CodeType]:
     """The code of the module's methods that is not torch's, forward() first."""
-    functions = [value for kind in type(module).__mro__ if not _is_library(kind) for value in vars(kind).values()
-                 if isinstance(value, FunctionType) and value.__name__ != "__init__"]
-    if isinstance(function := getattr(module, "function", None), FunctionType):
-        functions.append(function)
-    return [f.__code__ for f in sorted(functions, key=lambda f: f.__name__ != "forward")]
+    return [f.__code__ for f in sorted(_functions(module), key=lambda f: f.__name__ != "forward") if f.__name__ != "__init__"]
+
+
+def _functions(module: torch.nn.Module) -> list[FunctionType]:
+    """The module's methods that are not torch's, and what they are made around: a function that is called as a module."""
+    held = [value for kind in type(module).__mro__ if not _is_library(kind) for value in vars(kind).values()]
+    held += [value for value in vars(module).values() if isinstance(value, FunctionType)]
+    found = [value for value in held if isinstance(value, FunctionType)]
+    return found + [inside for f in found for cell in f.__closure__ or () if isinstance(inside := _contents(cell), FunctionType)]
 
 
 def _place(codes: list[CodeType], *names: str) -> str:

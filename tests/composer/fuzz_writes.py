@@ -266,6 +266,8 @@ def _apart(when: str, mine: list[Any], theirs: list[Any], how: dict[str, Any]) -
 
 def _mark(tensor: Any, number: int) -> bool:
     """Write into a result; False where PyTorch does not let its caller."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
     try:
         tensor.fill_(number % 2 if tensor.dtype is torch.bool else 70 + number)
     except RuntimeError:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer.capture import CannotCompose
+from dvk.composer.capture import CannotCompose, trace_module
+from dvk.tasks.entry import as_module
 from tests.composer.programs import capture
 
 NUMBER = 0
@@ -167,3 +168,17 @@ def remembered(self: Any, x: torch.Tensor) -> torch.Tensor:
 def test_a_cache_beside_the_module_that_is_full_after_one_call_is_no_change() -> None:
     CACHE.clear()
     assert [n.args[1] for n in capture(Held(remembered), torch.randn(3)).graph.nodes if n.op == "aten.mul.Tensor"] == [1.5]
+
+
+COUNT = 0
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    global COUNT
+    COUNT += 1
+    return torch.tanh(x)
+
+
+def test_the_globals_of_a_function_count_too() -> None:
+    with pytest.raises(CannotCompose, match=rf"`{__name__}.COUNT`, test_state.py:{counted.__code__.co_firstlineno + 2}"):
+        trace_module(as_module(counted), [torch.randn(3)], ["x"])
