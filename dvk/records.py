@@ -59,19 +59,17 @@ class Task(Record):
     path: str | None = Field(None, description="Where the source was read from, if from a file.")
     source: str = Field(description="The whole text of the reference file.")
     beside: tuple[tuple[str, str], ...] = Field((), description="Files below `path`'s folder that it imports: (path from there, text).")
+    folders: tuple[str, ...] = Field((), description="Folders that it puts on sys.path, absolute; isolated processes may import from them.")
     entry: str = Field(description="Name of the nn.Module class or function in `source`.")
     kind: Literal["module", "function"] = Field(description="What `entry` names.")
     input_specs: tuple[str, ...] = Field((), description="`x=float32[64,1024]` specs; empty when the file has get_inputs().")
-    init_args: tuple[str, ...] = Field(
-        (), description="Constructor arguments as Python literals, `value` or `name=value`.")
+    init_args: tuple[str, ...] = Field((), description="Constructor arguments as Python literals, `value` or `name=value`.")
     eval_mode: bool = Field(False, description="Call .eval() on the module before use.")
-    dtype: str | None = Field(
-        None, description="Cast floating inputs and weights to this torch dtype; null keeps the file's.")
+    dtype: str | None = Field(None, description="Cast floating inputs and weights to this torch dtype; null keeps the file's.")
     device: Device = Field("cpu", description="Where reference and candidates run.")
     inputs: tuple[TensorSpec, ...] = Field((), description="The example inputs' tensors, as examined.")
     outputs: tuple[TensorSpec, ...] = Field((), description="The reference outputs' tensors, as examined.")
-    num_shape_variants: int = Field(
-        1, description="Shapes the reference accepts among those the judge tries, native included.")
+    num_shape_variants: int = Field(1, description="Shapes the reference accepts among those the judge tries, native included.")
     shape_variants: tuple[ShapeVariant, ...] = Field(
         (), description="Those shapes, without the native one, as examined.")
     precision: Literal["fp64", "fp32", "tf32", "half", "exact"] = Field(

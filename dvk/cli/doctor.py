@@ -65,6 +65,11 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     for name, answer in report["backends"].items():
         how = f"works, but: {answer['untimed']}" if answer["untimed"] else "works"
         lines.append(_row(name, how if answer["works"] else f"does not work: {answer['error']}"))
+    lines += ["", "isolation of candidates"]
+    for kind, answer in report["isolation"].items():
+        if "layers" in answer:
+            lines.append(_row(kind, answer["layers"]))
+        lines += [_row("", f"open: {text}") for text in answer["open"]]
     lines += ["", "skill library", f"  {_library(report['library'])}"]
     saved = report["saved"]
     lines += ["", f"measurements kept in {saved}" if saved else f"measurements not kept: cannot write {report['home']}"]

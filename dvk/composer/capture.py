@@ -63,7 +63,8 @@ def capture(task: Task, limits: Limits) -> Captured:
         CannotCompose: the module is outside what can be captured.
         MachineError: the child could not be started.
     """
-    answer = call("dvk.composer.capture:child", {"task": task.model_dump(mode="json")}, limits)
+    isolate = limits.reference_isolation(task.device)
+    answer = call("dvk.composer.capture:child", {"task": task.model_dump(mode="json")}, limits, isolate=isolate)
     if isinstance(answer, Death):
         raise CannotCompose(ended(answer))
     if "cannot" in answer.value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from dvk.config.section import Section
@@ -14,8 +16,14 @@ class Limits(Section):
         300.0, gt=0, description="Wall clock of a whole session; a cold torch.compile takes about a minute.")
     memory_bytes: int = Field(16 << 30, gt=0, description="Resident memory of the child's process tree.")
     num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one a core.")
+    trust_references: bool = Field(
+        True, description="References are the user's own code; false: they are shut in as candidates are, as `dvk serve` does.")
     output_bytes: int = Field(
         1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
+
+    def reference_isolation(self, device: Literal["cpu", "cuda"]) -> Literal["none", "cpu", "cuda"]:
+        """How processes are isolated that run a reference on `device` and judge nobody."""
+        return "none" if self.trust_references else device
 
 
 class Judge(Section):

@@ -31,7 +31,8 @@ def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, f
     """
     # On a GPU a name for its lane would need a context in this process; such calls are short.
     with Lane(of_cpu()).alone() if task.device == "cpu" else nullcontext():
-        answer = call("dvk.harness.blocks:child", {"task": task.model_dump(mode="json"), "names": list(names)}, limits)
+        request = {"task": task.model_dump(mode="json"), "names": list(names)}
+        answer = call("dvk.harness.blocks:child", request, limits, isolate=limits.reference_isolation(task.device))
     return {} if isinstance(answer, Death) else dict(answer.value)
 
 

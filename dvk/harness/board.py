@@ -12,6 +12,7 @@ import base64
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -60,6 +61,16 @@ def dtype_of(layout: Layout) -> torch.dtype:
     """As torch has it."""
     dtype: torch.dtype = getattr(torch, layout["dtype"])
     return dtype
+
+
+@cache
+def comparable(dtype: torch.dtype) -> bool:
+    """Tensors of it can be made and compared; those of quantised dtypes cannot be made without scales, those of bits not compared."""
+    try:
+        one = torch.zeros(1, dtype=dtype)
+        return torch.equal(one, one)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return False
 
 
 def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
@@ -175,19 +186,26 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 class _Shared:
     def __init__(self, sizes: Sequence[int], lent: int | None):
         self._sizes = sizes
-        self._descriptor = memory.shared(sizes) if lent is None else lent
-        self._mapping = memory.Mapping(self._descriptor, sizes)
+        descriptor = memory.shared(sizes) if lent is None else lent
+        self._descriptor = descriptor if lent is None else None
+        try:
+            self._mapping = memory.Mapping(descriptor, sizes)
+        finally:
+            if lent is not None:  # mapped is enough for who borrows
+                os.close(lent)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:
         start = self._mapping.addresses[number] + memory.pages_of(size) - -(-size // ALIGNMENT) * ALIGNMENT
         return torch.frombuffer((ctypes.c_char * size).from_address(start), dtype=torch.uint8)
 
     def offer(self) -> tuple[Any, tuple[int, ...]]:
+        assert self._descriptor is not None, "a borrower has nothing to lend"
         return None, (self._descriptor,)
 
     def close(self) -> None:
         self._mapping.close()
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 class _Handle(ctypes.Structure):

@@ -23,6 +23,8 @@ from dvk.tasks.state import seeded
 from dvk.tasks.trees import map_tensors
 
 Buffers = dict[str, torch.Tensor]
+MOST_LEAVES = 4096
+"""Values that an answer may hold."""
 MAX_REPR = 200
 """Characters kept of an object that is neither a tensor nor a plain value."""
 
@@ -167,6 +169,8 @@ def _cotangent(output: torch.Tensor) -> torch.Tensor:
 def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
     children = None if isinstance(value, torch.Tensor) else _children(value)
     if children is None:
+        if len(leaves) == MOST_LEAVES:
+            raise ValueError(f"it returns more than {MOST_LEAVES:,} values")
         leaves.append(value if isinstance(value, torch.Tensor) else _constant(value))
         names.append(path or "output")
         return "*"

@@ -23,6 +23,8 @@ class Case:
 
     key: Key
     """With the weight set it was made under, which is 0 where the one asked for does not suit the reference."""
+    seed: int
+    """Of all random generators during the call; another than of the inputs."""
     args: list[Any]
     kwargs: dict[str, Any]
     expected: list[Expected]
@@ -35,11 +37,6 @@ class Case:
     """By output leaf; None until a candidate was off."""
     looked_up: bool = False
     """A candidate was off, and what could be held against float64 has been since."""
-
-    @property
-    def seed(self) -> int:
-        """Of all random generators during the call."""
-        return self.key.seed
 
     @property
     def backward(self) -> bool:
@@ -74,7 +71,7 @@ class Case:
     @property
     def draw(self) -> Draw:
         """The inputs, to be run again."""
-        return Draw(self.args, self.kwargs, self.key.seed, self.key.weights, self.key.backward, self.loose)
+        return Draw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 Referee side. A `Case` is made at first ask, once a task, and kept while there is room (`keeping`). Both arms
 start from the same module state and the same random generators, so running statistics are part of
 the result and dropout is compared mask by mask. The first native case and every family are held
-against float64; further native draws, other shapes and the timed calls follow the first
-(`calibration`).
+against float64; further native draws, other shapes and the timed calls follow the first (`calibration`).
 
 A family is for finding wrong arithmetic, never for refusing a kernel over inputs that nobody would
 give it. It is left out, and the reason kept in `skipped`, where the reference raises, leaves its domain,
@@ -36,6 +35,7 @@ from dvk.harness.compare import Expected
 from dvk.harness.families import NATIVE, STRAYS, TIES, derive, kind_of, zero_mean_already
 from dvk.harness.keeping import rooms
 from dvk.harness.keys import Key, beyond, reduced
+from dvk.harness.seeds import derived
 from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import Class, class_of
 from dvk.harness.truth import Answer, Draw, Reference
@@ -139,7 +139,7 @@ class Cases:
         """
         if number in self._stock:
             return self._stock[number]
-        key = Key(NATIVE, NATIVE, 0, (self._seed + 15_485_863 + 104_729 * number) % (1 << 31))
+        key = Key(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
         case = (self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None) or self._followed(key)
         if case.num_bytes <= self._stock_room:
             self._stock_room -= case.num_bytes
@@ -219,7 +219,7 @@ class Cases:
     def _base(self, backward: bool) -> Case:
         """What is known of the native case that was held against float64; its tensors may be gone."""
         if backward not in self._bases:
-            seed = self.keys[0].seed if self.keys else self._seed % (1 << 31)
+            seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
             case = self._held_against_truth(Key(self._cheap(), NATIVE, 0, seed, backward))
             self._keep(case.key, case)
             thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
@@ -371,7 +371,7 @@ class Cases:
             args, kwargs = self._pool(small, max(key.weights, 1))
         else:
             args, kwargs = self.built.inputs(key.seed, key.variant)
-        native = Draw(args, kwargs, key.seed, key.weights, key.backward)
+        native = Draw(args, kwargs, seed := derived(self._seed, "call", key.seed), key.weights, key.backward)
         changed: list[torch.Tensor] = []
         if key.family == NATIVE:
             return native, changed
@@ -388,13 +388,13 @@ class Cases:
             return made
 
         args, kwargs = map_tensors(other, (args, kwargs))
-        return Draw(args, kwargs, key.seed, key.weights, key.backward, loose), changed
+        return Draw(args, kwargs, seed, key.weights, key.backward, loose), changed
 
     def _pool(self, small: ShapeVariant, number: int) -> Call:
         """One reduced native draw from which all families are derived: drawing it costs as much as a full one."""
         if number not in self._pools:
-            self._pools[number] = self.built.inputs((self._seed + 7_368_787 * number) % (1 << 31), small)
+            self._pools[number] = self.built.inputs(derived(self._seed, "pool", number), small)
         return self._pools[number]
 
     def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
-        return Case(key, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
+        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)

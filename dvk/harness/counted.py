@@ -40,7 +40,7 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
     """
     limits = limits or Limits()
     request = {"task": task.model_dump(mode="json"), "source": source, "kernels": list(kernels), "timeout_s": 0.9 * limits.wall_s}
-    with Session(f"{__name__}:serve", limits, isolate=task.device) as session:
+    with Session(f"{__name__}:serve", limits, isolate=task.device, folders=task.folders) as session:
         session.send(request)
         answer = session.receive(limits.wall_s)
     if isinstance(answer, Message):
@@ -67,7 +67,8 @@ def serve(channel: Channel) -> None:
     request = channel.receive() or {}
     folder = Path.cwd()
     (folder / REQUEST).write_text(json.dumps(request))
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent.parent)
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
     os.environ.setdefault("TMPDIR", str(folder))  # ncu keeps a lock there
     program = [sys.executable, "-m", __name__, str(folder)]
     channel.send(dataclasses.asdict(ncu.measure(program, request["kernels"], timeout_s=request["timeout_s"])))

@@ -7,7 +7,6 @@ sandbox, and the two make a verdict.
 
 from __future__ import annotations
 
-import secrets
 import socket
 import sys
 import time
@@ -20,7 +19,8 @@ from dvk.config import Config, Limits
 from dvk.harness import backends, ceilings, claims, counted, provisions, queues, recording, slowdown, static
 from dvk.harness.hearing import Hearing
 from dvk.harness.intervals import median_ratio
-from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, passed, trial, trusted_env
+from dvk.harness.seeds import secret
+from dvk.harness.trial import GONE_S, HANG_UP_S, RUNNER, RefereeDied, arm, passed, trial
 from dvk.harness.verdicts import Measured, broken_by, claim_timing, median, merged, of_death, possible, retry_s, search_timing, verdict_of
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
 from dvk.sandbox import Death, Message, Session
@@ -195,7 +195,7 @@ class Court:
             {
                 "task": self.task.model_dump(mode="json"),
                 "judge": self.config.judge.model_dump(),
-                "seed": secrets.randbits(31),
+                "seed": secret(),
                 "backward": self.backward,
                 "brief": self.brief,
                 "threads": max(1, machine.num_cores() // self.sharers),
@@ -217,11 +217,11 @@ class Court:
 
     def _add_arms(self, names: Sequence[str], deadline: float | None) -> None:
         """Start trusted runners and have the referee prepare them, all at a time: each takes seconds."""
-        env = {**trusted_env(), **self._env, **self._arm_env}
+        env = {**self._env, **self._arm_env}
         with ExitStack() as sockets:
             ends = [[sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names]
             for name, (_, theirs) in zip(names, ends, strict=True):
-                self._arms[name] = Session(PLAYER if name == "player" else RUNNER, self._limits, descriptors=[theirs], late_env=env)
+                self._arms[name] = arm(PLAYER if name == "player" else RUNNER, self.task.device, self._limits, theirs, env)
             self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
         answer = self._referee.wait("arms", len(names) * self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
@@ -359,7 +359,7 @@ class Court:
         env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
         return trial(
             self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
-            env=env, deadline=deadline, lost=self.close, programs=programs,
+            env=env, deadline=deadline, lost=self.close, programs=programs, folders=self.task.folders,
         )
 
     def _sourceless(self, candidate: Candidate, measured: Measured, deadline: float | None) -> dict[str, Any] | None:
@@ -388,7 +388,7 @@ class Court:
 
     def _given(self, candidate: Candidate) -> provisions.Given:
         with self._referee.lap("build"):
-            return provisions.given(candidate, self.task.device, self._limits, self.config)
+            return provisions.given(candidate, self.task.device, self._limits, self.config, self.task.folders)
 
     # ------------------------------------------------------------ verdicts
 

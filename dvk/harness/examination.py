@@ -24,6 +24,7 @@ from dvk.harness.board import Board, layout_claimed
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
+from dvk.harness.faults import claims
 from dvk.harness.keys import Key
 from dvk.harness.lasting import Lasting, Overwritten
 from dvk.harness.link import Gone
@@ -40,8 +41,6 @@ INTERPRETER_SHARE = 0.6
 
 MOST_BYTES = 64 << 20
 """A candidate may return this much more than the reference before it is refused unread."""
-
-MOST_LEAVES = 4096
 
 MOST_PROFILE = 1 << 20
 """Characters of a profile that are believed."""
@@ -292,7 +291,7 @@ class Examination:
     def _check(self, case: Case, board: Board) -> None:
         with self.lasting.watched(), self.turn() if self.checked else nullcontext():  # many compile at their first call, and need not wait
             answer = self._called(case, backward=case.backward)
-        leaves, spec = _claims(answer)
+        leaves, spec = claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
             raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
@@ -336,7 +335,7 @@ class Examination:
     def _bare(self, case: Case) -> None:
         """One call without PyTorch's operators, checked."""
         answer = self._called(case, bare=True)
-        leaves, spec = _claims(answer)
+        leaves, spec = claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
             raise Failed(Status.MISMATCH, "check", str(outcome.text))
@@ -344,7 +343,7 @@ class Examination:
     def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
         """Copies of the candidate's buffers or parameters."""
         answer = self.peer.ask("tensors", which=which)
-        leaves, names = _claims(answer)[0], answer.get("names")
+        leaves, names = claims(answer)[0], answer.get("names")
         if not isinstance(names, list) or len(names) != len(leaves):
             raise Interfered("it wrote to the judge's line")
         called = [self.peer.aliases.get(str(name), str(name)) for name in names]
@@ -393,11 +392,3 @@ class Examination:
         if buffers:
             few = replace(case, buffers={name: case.buffers[name] for name in buffers})
             self._accept(self.cases.check_buffers(few, dict(buffers)), "in a timed call: ")
-
-
-def _claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    leaves, spec = answer.get("leaves"), answer.get("spec", "")
-    sound = isinstance(leaves, list) and len(leaves) <= MOST_LEAVES and all(isinstance(leaf, dict) for leaf in leaves)
-    if not sound or not isinstance(spec, str):
-        raise Interfered("it wrote to the judge's line")
-    return list(leaves or ()), spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.harness.calls import MOST_LEAVES
 from dvk.records import Status
 
 
@@ -32,3 +33,16 @@ def failure_told(answer: dict[str, Any]) -> Exception:
         status = Status.LAUNCH_ERROR
     stage = failed.get("stage")
     return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
+
+
+def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The leaves that an answer describes, and the text of their nesting.
+
+    Raises:
+        Interfered: it describes none.
+    """
+    leaves, spec = answer.get("leaves"), answer.get("spec", "")
+    sound = isinstance(leaves, list) and len(leaves) <= MOST_LEAVES and all(isinstance(leaf, dict) for leaf in leaves)
+    if not sound or not isinstance(spec, str):
+        raise Interfered("it wrote to the judge's line")
+    return list(leaves or ()), spec

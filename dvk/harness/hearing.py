@@ -43,7 +43,7 @@ class Hearing:
             MachineError: no sandbox can be started.
         """
         if self._session is None:
-            self._session = Session(REFEREE, self._limits, late_env=self._env)
+            self._session = Session(REFEREE, self._limits, late_env=self._env, shut=not self._limits.trust_references)
 
     def close(self) -> None:
         """End it."""

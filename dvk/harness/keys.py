@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from dvk.harness.families import FAMILIES, NATIVE
+from dvk.harness.seeds import derived
 from dvk.harness.weights import INTEGERS
 from dvk.records import ShapeVariant, Task, TensorSpec
 from dvk.tasks.specs import INTEGERS as INTEGER_DTYPES
@@ -72,7 +73,7 @@ def plan(task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: boo
             draws += [family(name, 2) for name in FAMILIES] + [(NATIVE, NATIVE, 2)]
         # Timed calls are native draws, too, and each of their outputs is checked.
         draws += [native] * (0 if brief else num_seeds - 1 if small is None else min(1, num_seeds - 1))
-    return [Key(v, f, w, (base_seed + 7919 * number) % (1 << 31), backward) for number, (v, f, w) in enumerate(draws)]
+    return [Key(v, f, w, derived(base_seed, "checked", number), backward) for number, (v, f, w) in enumerate(draws)]
 
 
 def reduced(task: Task) -> ShapeVariant | None:

@@ -7,6 +7,7 @@ its ancestor) trace it; the sandbox arranges both before any foreign code runs.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import random
@@ -231,13 +232,15 @@ class Mapping:
 
 
 def shared(sizes: Sequence[int]) -> int:
-    """A new memfd for segments of these sizes, zero-filled; the caller closes it.
+    """A new memfd for segments of these sizes, zero-filled and of this size for good; the caller closes it.
 
     Raises:
         OSError: no memory.
     """
-    descriptor = os.memfd_create("dvk", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("dvk", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, max(PAGE, sum(map(pages_of, sizes))))
+    # A borrower that makes it shorter would end all who touch what is gone.
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, copied, dtype_of, layout_claimed, values_of
+from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, layout_claimed, values_of
 from dvk.harness.earlier import HELD_ON, Earlier, in_memory, on_board
 from dvk.harness.faults import Failed, Interfered, failure_told
 from dvk.harness.held import SLACK_S, Held
@@ -108,10 +108,7 @@ class Peer:
 
     def answer(self) -> dict[str, Any]:
         """Of the order told last; raises as `ask`."""
-        try:
-            answer = self.link.receive()
-        except Garbled:
-            raise Interfered("it wrote to the judge's line") from None
+        answer = self._frame()
         if "failed" in answer:
             raise failure_told(answer)
         return answer
@@ -165,22 +162,24 @@ class Peer:
             Interfered: an impossible layout or address.
         """
         claimed = [_layout(leaf) if "address" in leaf else None for leaf in leaves]
-        strided = [c for c, leaf in zip(claimed, leaves, strict=True) if c is not None and leaf.get("layout") == "torch.strided"]
+        plain = [c is not None and leaf.get("layout") == "torch.strided" and comparable(dtype_of(c))
+                 for c, leaf in zip(claimed, leaves, strict=True)]
+        strided = [c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain]
         if sum(bytes_of(c) for c in strided) > most_bytes:
             raise Failed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
         if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
             copies = iter(self._export(strided, earlier))
         else:
-            copies = iter([self._read(c, int(leaf["address"])) for c, leaf in zip(claimed, leaves, strict=True)
-                           if c is not None and leaf.get("layout") == "torch.strided"])
+            copies = iter([self._read(c, _address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
+                           if c is not None and is_plain])
         found: list[Any] = []
-        for c, leaf in zip(claimed, leaves, strict=True):
+        for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True):
             if c is None:
                 found.append(leaf.get("value"))
-            elif leaf.get("layout") == "torch.strided":
+            elif is_plain:
                 found.append(values_of(next(copies), c))
             else:
-                found.append(leaf)
+                found.append({"object": f"tensor of {c['dtype']}, {str(leaf.get('layout'))[:40]}"})
         return found
 
     # ------------------------------------------------------------ timed calls
@@ -226,7 +225,7 @@ class Peer:
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
-            raise failure_told(self.link.receive())
+            raise failure_told(self._frame())
         if answer != b"d":
             raise Interfered("it answers out of turn")
         outputs: list[torch.Tensor] = []
@@ -270,7 +269,6 @@ class Peer:
 
     def _begin(self, seed: int, lay: Callable[[], None]) -> int:
         """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
-        self._control[SEED] = seed
         self._held.wake()
         self.link.ring(self._earlier.byte())
         self._expect(b"r")
@@ -284,6 +282,7 @@ class Peer:
                 raise Interfered("it ran while it was stopped")
         self._number += 1
         began = time.perf_counter_ns()
+        self._control[SEED] = seed
         self._control[GO] = self._number
         self._held.wake()
         return began
@@ -370,14 +369,26 @@ class Peer:
     def _expect(self, byte: bytes) -> None:
         if (got := self.link.wait()) != byte:
             if got == b"e":
-                raise failure_told(self.link.receive())
+                raise failure_told(self._frame())
             raise Interfered("it answers out of turn")
+
+    def _frame(self) -> dict[str, Any]:
+        try:
+            return self.link.receive()
+        except Garbled:
+            raise Interfered("it wrote to the judge's line") from None
 
 
 def _layout(leaf: dict[str, Any]) -> Layout:
     if (layout := layout_claimed(leaf)) is None:
         raise Interfered("it claims an impossible output")
     return layout
+
+
+def _address(leaf: dict[str, Any]) -> int:
+    if type(address := leaf["address"]) is not int:
+        raise Interfered("it claims an impossible output")
+    return address
 
 
 def _empty(layout: Layout) -> torch.Tensor:

@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,15 +61,18 @@ class Given:
             self.line.close()
 
 
-def given(candidate: Candidate, device: Device, limits: Limits, config: Config) -> Given:
-    """What a process for this candidate gets; compiles its extensions, if it has any and that was not done before."""
+def given(candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()) -> Given:
+    """What a process for this candidate gets; compiles its extensions, if it has any and that was not done before.
+
+    `folders` are for it to import from.
+    """
     found = Given(env=backends.get(candidate.backend).env(device))
     if device == "cuda" and candidate.backend == "triton":
         found.late = stubs.libcuda()
         found.line = _answering(limits).line()
     if candidate.backend != "triton" and extension.wanted(candidate.source):
         found.late = _toolbox()
-        found.build, found.failed = _built(candidate, found, limits, config)
+        found.build, found.failed = _built(candidate, found, limits, config, folders)
     elif candidate.backend == "cpp":
         with _making:
             found.late = headers.env(candidate.source)
@@ -92,12 +96,14 @@ def _toolbox() -> dict[str, str]:
     return extension.env()
 
 
-def _built(candidate: Candidate, found: Given, limits: Limits, config: Config) -> tuple[str | None, Measured | None]:
+def _built(
+    candidate: Candidate, found: Given, limits: Limits, config: Config, folders: Sequence[str]
+) -> tuple[str | None, Measured | None]:
     key = content_hash(candidate.source, str(extension.toolbox()), *(f"{k}={v}" for k, v in sorted({**found.env, **found.late}.items())))
     if extension.kept(key):
         return key, None
     late = {**found.late, "CUDA_VISIBLE_DEVICES": ""}
-    with Session(BUILDER, limits, env=found.env, late_env=late, isolate="cpu") as builder:
+    with Session(BUILDER, limits, env=found.env, late_env=late, isolate="cpu", folders=folders) as builder:
         builder.send({"source": candidate.source})
         answer = builder.receive(config.limits.wall_s)
         isolation = builder.isolation

@@ -38,7 +38,7 @@ def launch_plan(
         limits: of the recorder's process.
         config: how long it may take.
     """
-    with Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu") as recorder:
+    with Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders) as recorder:
         recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
         answer = recorder.receive(config.judge.candidate_s)
         isolation = recorder.isolation

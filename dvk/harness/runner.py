@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dvk.crashes import text_of
 from dvk.harness import memory, slots
 from dvk.harness.arms import ARMS
 from dvk.harness.backends import stubs
@@ -254,8 +255,6 @@ class Runner:
                             _synchronise()
                         # After those calls: they, too, change buffers and draw numbers.
                         put_buffers(self.model, self.initial)
-                        if self.task.stochastic:
-                            reseed(control[SEED])
                         if sync:
                             _synchronise()
                         number += 1
@@ -263,6 +262,8 @@ class Runner:
                         link.ring(b"r")
                         while control[GO] < number:
                             pass
+                        if self.task.stochastic:  # known any sooner, numbers could be drawn before the clock starts
+                            reseed(control[SEED])
                         start = _now()
                         result = self.call(*self.args, **self.kwargs)
                         leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
@@ -336,7 +337,8 @@ def outside(leaf: Any) -> Answer:
     if not isinstance(leaf, torch.Tensor):
         return {"value": leaf}
     if leaf.layout is not torch.strided or leaf.is_meta:
-        return {"layout": str(leaf.layout), "dtype": str(leaf.dtype).removeprefix("torch."), "shape": list(leaf.shape),
+        layout = "meta" if leaf.is_meta else str(leaf.layout)
+        return {"layout": layout, "dtype": str(leaf.dtype).removeprefix("torch."), "shape": list(leaf.shape),
                 "strides": [], "device": leaf.device.type, "address": 0}
     return {**layout_of(leaf), "layout": "torch.strided", "device": leaf.device.type, "address": leaf.data_ptr()}
 
@@ -360,8 +362,10 @@ SIGNS = ("Error building extension", "NVRTC failed", "Kernel compilation failed"
 def compiler_says(error: BaseException) -> str | None:
     """The first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile at their first call only."""
     seen: BaseException | None = error
-    while seen is not None:
-        kind, text = type(seen), str(seen)
+    before: list[BaseException] = []
+    while seen is not None and not any(seen is one for one in before):  # causes may go in a circle
+        before.append(seen)
+        kind, text = type(seen), text_of(seen)
         if kind.__module__.startswith("triton.compiler") or kind.__name__ in COMPILERS or any(sign in text for sign in SIGNS):
             printed = [getattr(seen, name, None) for name in ("stderr", "output", "log")]
             log = next((one for one in printed if isinstance(one, (bytes, str)) and one), text)

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -43,6 +43,7 @@ def _last_words(log: str) -> str:
 def trial(
     referee: Hearing, order: Mapping[str, Any], given: Given, *, device: Device, limits: Limits, config: Config,
     env: Mapping[str, str], deadline: float | None, lost: Callable[[], None], programs: bool = True,
+    folders: Sequence[str] = (),
 ) -> Measured | None:
     """What the referee found; None when the deadline came first.
 
@@ -57,6 +58,7 @@ def trial(
         deadline: on time.monotonic's clock.
         lost: called when the referee does not answer any more.
         programs: the candidate may execute programs.
+        folders: that it may import from, too.
 
     Raises:
         RefereeDied: before it had found anything.
@@ -66,7 +68,8 @@ def trial(
     with ours, theirs, closing(given):
         runner = Session(
             RUNNER, limits, env=given.env, late_env={**given.late, **env}, descriptors=[theirs.fileno(), *given.descriptors],
-            isolate=device, programs=programs,
+            isolate=device, programs=programs, folders=folders,
+            shut=not limits.trust_references,
         )
         given.furnish(runner.home)
         referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
@@ -96,9 +99,20 @@ def trial(
         runner.close()
 
 
-def trusted_env() -> dict[str, str]:
-    """Of runners that hold the reference: torch.compile's own cache pays across sessions, for the same one is compiled in each."""
-    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
+def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]) -> Session:
+    """A process that holds the reference, to be timed against; `line` is the descriptor that it is spoken to on.
+
+    torch.compile's own cache pays across sessions, for the same one is compiled in each; a stranger's reference has none of ours.
+
+    Raises:
+        MachineError: no sandbox can be started.
+    """
+    cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
+    trusted = limits.trust_references
+    late = {**(cache if trusted else {}), **env}
+    return Session(
+        target, limits, descriptors=[line], late_env=late, isolate=limits.reference_isolation(device), shut=not trusted,
+    )
 
 
 def passed(deadline: float | None) -> bool:

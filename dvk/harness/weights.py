@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dvk.harness.seeds import derived
+
 INTEGERS = -1
 SPREAD = 0.25
 """Standard deviation of a factor's logarithm; factors lie within [0.53, 1.87]."""
@@ -83,7 +85,7 @@ class WeightSets:
         draw = _integers if number == INTEGERS else _scaled
         for position, names in enumerate(self._tied):
             base = self._constructed[names[0]]
-            generator = torch.Generator(base.device).manual_seed((self._seed + 1_000_003 * number + 7919 * position) % (1 << 63))
+            generator = torch.Generator(base.device).manual_seed(derived(self._seed, "weights", number, position))
             made |= dict.fromkeys(names, draw(base, generator))
         return made
 

@@ -25,6 +25,8 @@ from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.harness import backends
 from dvk.harness.ceilings import better
+from dvk.records import Device
+from dvk.sandbox import lacking
 from dvk.skills import Library, default_path
 
 PROBES = "dvk.pipelines.probes"
@@ -62,6 +64,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "compiler": compiler,
         "nvcc": _nvcc(),
         "triton": {"gpu": compiled, "interpreter": interpreter},
+        "isolation": _isolation(bool(cuda["works"])),
         "backends": _backends(compiler, compiled if cuda["works"] else interpreter),
         "library": _library(library or default_path()),
     }
@@ -94,6 +97,18 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
         return answer.value
     last = answer.log.strip().splitlines()[-1:]
     return {"works": False, "error": ": ".join([answer.reason, *last])}
+
+
+def _isolation(gpu: bool) -> dict[str, Any]:
+    """What shuts candidates in here, by device, and what is open to them for want of a layer."""
+    found: dict[str, Any] = {}
+    kinds: tuple[Device, ...] = ("cpu", "cuda") if gpu else ("cpu",)
+    for kind in kinds:
+        with sandbox.Session(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
+            layers = session.isolation
+        found[kind] = {"layers": layers, "open": lacking.sentences(layers)}
+    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), lacking.references_sentence()) if text]}
+    return found
 
 
 def _compiler() -> dict[str, Any]:

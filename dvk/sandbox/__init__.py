@@ -21,14 +21,21 @@ Covered where the layers named in `Session.isolation` are: the network; files ou
 folder, their permissions included; other sessions' folders and the user's data; memory, signals,
 priorities, affinities and limits of the parent, the warden, the zygote and other sessions; the
 clock, tracing, kernel modules and keyrings; root's powers; secrets in the environment.
+Memory is counted wherever it lies: pages, swap, page tables, huge pages, files in memory that no
+process maps, buffers of sockets and pipes (`holdings.py`); by a control group where one may be made
+(`cgroup.py`). Disk is counted in the session's folder and in deleted files.
 Not covered: not isolated, all of that, since the child is then the same user as its parent. Isolated
-or not: the child may write to its protocol socket what it likes and fill the disk through its own
-folder; memory in no process (memfd, and files in /dev/shm where those can be written) is not
-counted; for root without control groups the process limit is enforced by polling; it may load the
-machine and so disturb what others measure. Isolated for CUDA: sockets that have a path can be
-connected to; the driver is shared; command lines of other processes can be read. Without Landlock,
-unless as root: the same user's memory can be reached through /proc/PID/mem. Isolated code cannot use
-semaphores of multiprocessing (they live in /dev/shm), named Unix sockets (on "cpu") or loopback.
+or not: the child may write to its protocol socket what it likes; without control groups limits are
+enforced by polling, 20 times a second, and a file in memory whose size only root sees (mapped in
+part, its descriptor closed) counts as large as it is mapped until the machine's total doubles the
+limit; it may load the machine and so disturb what others measure. Isolated for CUDA: sockets that
+have a path can be connected to, and descriptors sent; the driver is shared, and memory that it pins
+is not counted; command lines of other processes can be read. Without Landlock, unless as root: the
+same user's files can be read, and its memory reached through /proc/PID/mem. What this machine lacks,
+`lacking.py` and `dvk doctor` say. Isolated code cannot use semaphores of multiprocessing (they live
+in /dev/shm), named Unix sockets (on "cpu") or loopback.
+Code of strangers that must read other processes' memory, a judge that runs their reference, is shut
+in by `Session(shut=True)` (`enclosure.py`).
 """
 
 from dvk.sandbox.channel import Channel

@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from typing import Any, NamedTuple
 
-from dvk.sandbox import isolate, proctree
+from dvk.sandbox import enclosure, isolate, proctree
 from dvk.sandbox.channel import Channel
 
 USER_WIDE_FACTOR = 16
@@ -60,9 +60,12 @@ def main(request: dict[str, Any], given: Given) -> int:
     channel = Channel(socket.socket(fileno=given.protocol), given.descriptors)
     if request["isolate"] != "none":
         reached = isolate.enter(
-            request["isolate"], request["home"], request["cwd"], request["environ"], given.layers, request["programs"]
+            request["isolate"], request["home"], request["cwd"], request["environ"], given.layers, request["programs"], request["folders"]
         )
+        sys.path += [folder for folder in request["folders"] if folder not in sys.path]
         channel.send({"isolation": reached})
+    elif request["shut"]:
+        enclosure.enter()
     os.read(given.go, 1)
     os.close(given.go)
     module, _, name = request["target"].partition(":")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dvk.sandbox import child, isolate, pidscgroup, proctree, wire
+from dvk.sandbox import cgroup, child, isolate, proctree, wire
 
 WARDEN = """
 import sys
@@ -39,7 +39,7 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
     log_read, log_write = os.pipe()
     go_read, go_write = os.pipe()
     own = os.getpid()
-    group = pidscgroup.create(request["num_processes"])
+    groups = cgroup.create(request["num_processes"], request["memory_bytes"])
     around = isolate.surround(request["isolate"])
     private = [control, log_read] if around.leash is None else [control, log_read, around.leash]
     pid = os.fork()
@@ -50,12 +50,11 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
         os.close(descriptor)
     with socket.socket(fileno=os.dup(control)) as end:
         end.sendall(wire.encode({"event": "started", "pid": pid, "warden": own}))
-    if group is not None:
-        pidscgroup.move(group, pid)
+    cgroup.move(groups, pid)
     os.close(go_write)
     order = {name: request[name] for name in ("home", "wall_s", "memory_bytes", "num_processes", "output_bytes")}
-    order |= {"pid": pid, "control": control, "log": log_read, "group": group, "first": around.first, "leash": around.leash}
-    order["inherited_bytes"] = proctree.anonymous_bytes(own)
+    order |= {"pid": pid, "control": control, "log": log_read, "groups": groups, "first": around.first, "leash": around.leash}
+    order["inherited_bytes"] = proctree.own_bytes(own)
     for descriptor in private:
         os.set_inheritable(descriptor, True)
     package = str(Path(__file__).resolve().parent.parent)

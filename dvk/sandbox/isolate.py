@@ -36,7 +36,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from dvk.sandbox import landlock, namespaces, privileges, seccomp, syscalls
+from dvk.sandbox import importable, landlock, namespaces, privileges, seccomp, syscalls
 
 Kind = Literal["none", "cpu", "cuda"]
 
@@ -60,7 +60,8 @@ def surround(kind: Kind) -> namespaces.Surroundings:
 
 
 def enter(
-    kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str], programs: bool = True
+    kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str], programs: bool = True,
+    folders: Iterable[str] = (),
 ) -> str:
     """In the child: the rest; what was reached.
 
@@ -71,6 +72,7 @@ def enter(
         environ: names folders to read (`landlock.NAMED`, `landlock.SEARCHED`).
         layers: what `surround` reached.
         programs: it may execute some; refused by seccomp.
+        folders: more to read, less what `importable` leaves out.
 
     Raises:
         OSError: not even capabilities could be dropped.
@@ -89,7 +91,8 @@ def enter(
         reached.append("readsall")
     privileges.stay_readable()
     try:
-        reached.append(f"landlock{landlock.restrict(home, landlock.readable(home, cwd, environ), kind == 'cuda')}")
+        paths = [*landlock.readable(home, cwd, environ), *(path for folder in folders for path in importable.shown(folder))]
+        reached.append(f"landlock{landlock.restrict(home, paths, kind == 'cuda')}")
     except OSError:
         pass
     try:

@@ -1,10 +1,10 @@
 """Which files isolated code may open, by Landlock: write at home only, read the system and Python but nobody's data.
 
-Readable and executable: the top-level folders of the system (`/usr`, `/etc`, `/opt`, `/sys`, … and those it does not
-know, such as a cluster's `/apps`), /proc (the kernel itself withholds other processes' memory and environment from a
-Landlock domain), Python's folders, and what PATH, LD_LIBRARY_PATH, CUDA_HOME and the like name. Not readable: home
-folders, temporary folders (other sessions have theirs there), /var, /run, mounted disks, most of /dev. What a
-candidate reads it cannot carry away, so the line is drawn where honest candidates meet no obstacle.
+Readable and executable: the system's programs and libraries (`/usr`, `/lib`, …), the files of /etc that programs need
+to start (`SETTINGS`: no passwords, keys or service configurations, whatever the user may read), what /sys says of the
+hardware, /proc (the kernel itself withholds other processes' memory and environment from a Landlock domain), the folders
+that this Python imports from (`importable`), and what PATH, LD_LIBRARY_PATH, CUDA_HOME and the like name. Not readable:
+the rest. Of folders that are not part of a Python installation, hidden files and runs of ours are left out.
 
 Also, by version: no TCP (4), no device ioctls except the GPU's (5), no signals to and no abstract sockets of processes
 outside (6). Existing descriptors keep working. Interface: Linux's Documentation/userspace-api/landlock.rst.
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+from dvk.sandbox import importable
 from dvk.sandbox.syscalls import syscall
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -33,18 +34,25 @@ TCP = 0b11
 SCOPES = 0b11
 """Abstract Unix sockets, signals."""
 
-ALWAYS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "sys", "proc", "nix", "gnu")
-NEVER = ("home", "root", "tmp", "var", "run", "dev", "mnt", "media", "srv", "boot", "lost+found")
-SPECIAL = ("/run/opengl-driver", "/run/current-system", "/dev/fd")
+SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/cvmfs", "/proc",
+    "/sys/devices", "/sys/class", "/sys/bus", "/sys/module", "/sys/dev", "/sys/kernel/mm", "/sys/fs/cgroup",
+    "/run/opengl-driver", "/run/current-system", "/dev/fd",
+)  # fmt: skip
+SETTINGS = (
+    "OpenCL", "alternatives", "crypto-policies", "debian_version", "fonts", "gai.conf", "glvnd", "group", "host.conf", "hostname", "hosts",
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "lsb-release", "locale.alias", "locale.conf", "localtime",
+    "magic", "mime.types", "mtab", "netconfig", "nsswitch.conf", "nvidia", "os-release", "passwd", "pki/tls/openssl.cnf",
+    "pki/tls/certs", "protocols", "python3", "redhat-release", "resolv.conf", "services", "ssl/certs",
+    "ssl/openssl.cnf", "static", "terminfo", "timezone", "vulkan",
+)  # fmt: skip
+"""Below /etc."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg")
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 NAMED = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
 TOOLS = ("nvcc", "g++", "ptxas")
 """Their installations are read too: `…/bin/nvcc` needs `…/include`."""
-USER_HOME = os.path.expanduser("~")
-"""Found while HOME is still the user's, and asking a directory service, if need be, only once."""
-
 
 def version() -> int:
     """Of the kernel's Landlock.
@@ -56,13 +64,14 @@ def version() -> int:
     return syscall("landlock_create_ruleset", None, 0, just_the_version)
 
 
-def restrict(home: str, readable: Iterable[str], gpu: bool) -> int:
+def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str] = ()) -> int:
     """Confine this thread, and what it starts, for good; needs no_new_privs. Returns the version in force.
 
     Args:
         home: the one folder to write, create and delete in.
         readable: files and folders to read and execute; those that do not exist are passed over.
         gpu: NVIDIA's devices may be used.
+        others: more folders to write in.
 
     Raises:
         OSError: no Landlock here.
@@ -73,12 +82,13 @@ def restrict(home: str, readable: Iterable[str], gpu: bool) -> int:
     size = 24 if known >= 6 else 16 if known >= 4 else 8
     rules = syscall("landlock_create_ruleset", attributes, size, 0)
     try:
-        _allow(rules, home, every)
+        for path in (home, *others):
+            _allow(rules, path, every)
         for path in [*DEVICES, *(path for pattern in GPU_DEVICES if gpu for path in glob.glob(pattern))]:
             _allow(rules, path, every & (READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV))
         for path in readable:
-            _allow(rules, path, READ)
-        if gpu:  # the driver names its threads there, and does not start without (cuInit: error 304)
+            _allow(rules, path, READ if not path.endswith("/.") else READ_DIR)
+        if gpu and not others:  # the driver names its threads there, and does not start without (cuInit: error 304)
             _allow(rules, f"/proc/{os.getpid()}/task", every & (READ | WRITE_FILE | TRUNCATE))
         syscall("landlock_restrict_self", rules, 0)
     finally:
@@ -90,29 +100,22 @@ def readable(home: str, cwd: str, environ: Mapping[str, str]) -> tuple[str, ...]
     """Paths whose trees isolated code may read; not all of them exist. Cached, for the zygote to have them ready."""
     named = [environ[name] for name in NAMED if name in environ]
     named += [entry for name in SEARCHED for entry in environ.get(name, "").split(":")]
-    named += [*sys.path, sys.prefix, sys.base_prefix, sys.exec_prefix, *([cwd] if cwd != home else [])]
-    return _readable(os.path.dirname(home), environ.get("PATH", ""), tuple(named))
+    named += [sys.prefix, sys.base_prefix, sys.exec_prefix, *([cwd] if cwd != home else [])]
+    return _readable(environ.get("PATH", ""), tuple(named), importable.folders())
 
 
 @cache
-def _readable(homes: str, path: str, named: tuple[str, ...]) -> tuple[str, ...]:
-    private = {USER_HOME, homes, "/tmp", "/var/tmp", "/home", "/root"}
-    private |= {os.path.realpath(folder) for folder in private}
-    tops = [entry.name for entry in os.scandir("/") if entry.name not in NEVER and entry.is_dir()]
-    tops = [name for name in tops if name in ALWAYS or not any(_within(folder, "/" + name) for folder in private)]
+def _readable(path: str, named: tuple[str, ...], imported: tuple[str, ...]) -> tuple[str, ...]:
     tools = [os.path.realpath(found) for found in (shutil.which(tool, path=path) for tool in TOOLS) if found]
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    wanted = [*named, *(os.path.dirname(os.path.dirname(tool)) for tool in tools), package]
-    wanted = [path for path in wanted if path.startswith("/") and not any(_within(folder, path) for folder in private)]
-    found: list[str] = []
-    for path in [*("/" + name for name in tops), *SPECIAL, *sorted(wanted)]:
-        if not any(_within(path, other) for other in found):
-            found.append(path)
-    return tuple(found)
-
-
-def _within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    wanted = [*named, *(os.path.dirname(os.path.dirname(tool)) for tool in tools)]
+    wanted = [path for path in wanted if importable.may_be_shown(path)]
+    found = [*SYSTEM, *(f"/etc/{name}" for name in SETTINGS)]
+    for one in sorted(wanted):
+        if not any(importable.within(one, other) for other in found):
+            found.append(one)
+    shown = [path for folder in imported if not any(importable.within(folder, other) for other in found)
+             for path in importable.shown(folder)]
+    return (*found, *shown)
 
 
 def _allow(rules: int, path: str, rights: int) -> None:

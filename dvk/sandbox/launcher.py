@@ -22,7 +22,7 @@ from typing import Any
 
 import dvk
 from dvk.errors import MachineError
-from dvk.sandbox import variables, wire
+from dvk.sandbox import enclosure, variables, wire
 
 MAX_ZYGOTES = 6
 START_S = 180.0
@@ -32,7 +32,7 @@ START_S = 180.0
 class Launcher:
     """One zygote process."""
 
-    def __init__(self, overrides: Mapping[str, str]):
+    def __init__(self, overrides: Mapping[str, str], shut: bool = False):
         self._ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()
         root = str(Path(dvk.__file__).resolve().parent.parent)
@@ -40,12 +40,12 @@ class Launcher:
         code = (
             "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1]\n"
             "if root not in sys.path: sys.path.append(root)\n"
-            "from dvk.sandbox import zygote; zygote.main(int(sys.argv[2]))"
+            "from dvk.sandbox import zygote; zygote.main(int(sys.argv[2]), *sys.argv[3:])"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code, root, str(theirs.fileno())],
+            [sys.executable, "-c", code, root, str(theirs.fileno()), *([enclosure.folder()] if shut else [])],
             pass_fds=[theirs.fileno()],
-            env={**variables.without_secrets(os.environ), **overrides},  # its memory is every child's
+            env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # its memory is every child's
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -104,8 +104,14 @@ class Launcher:
         self._errors.close()
 
 
+def _absolute(environ: Mapping[str, str]) -> dict[str, str]:
+    """PYTHONPATH as this process means it: a zygote works elsewhere."""
+    path = environ.get("PYTHONPATH")
+    return {} if path is None else {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep) if entry)}
+
+
 _lock = threading.Lock()
-_launchers: OrderedDict[tuple[int, tuple[tuple[str, str], ...]], Launcher] = OrderedDict()
+_launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], Launcher] = OrderedDict()
 
 
 def warm(overrides: Mapping[str, str] | None = None) -> None:
@@ -113,23 +119,23 @@ def warm(overrides: Mapping[str, str] | None = None) -> None:
     launcher(overrides or {})
 
 
-def launcher(overrides: Mapping[str, str]) -> Launcher:
-    """The zygote for `overrides`, started if there is none."""
-    key = (os.getpid(), tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
+def launcher(overrides: Mapping[str, str], shut: bool = False) -> Launcher:
+    """The zygote for `overrides`, started if there is none; `shut`: see `enclosure`."""
+    key = (os.getpid(), shut, tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
     with _lock:
         if key not in _launchers:
             if not sys.platform.startswith("linux"):
                 raise MachineError("the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container")
-            _launchers[key] = Launcher(overrides)
+            _launchers[key] = Launcher(overrides, shut)
         _launchers.move_to_end(key)
         while len(_launchers) > MAX_ZYGOTES:
             _launchers.popitem(last=False)[1].stop(wait_s=0)
         return _launchers[key]
 
 
-def discard(overrides: Mapping[str, str], broken: Launcher) -> None:
+def discard(overrides: Mapping[str, str], broken: Launcher, shut: bool = False) -> None:
     """Forget a zygote that is gone; the next `launcher` starts another."""
-    key = (os.getpid(), tuple(sorted(overrides.items())))
+    key = (os.getpid(), shut, tuple(sorted(overrides.items())))
     with _lock:
         if _launchers.get(key) is broken:
             del _launchers[key]
@@ -139,7 +145,7 @@ def discard(overrides: Mapping[str, str], broken: Launcher) -> None:
 @atexit.register
 def _stop_all() -> None:
     with _lock:
-        mine = [launcher for (owner, _), launcher in _launchers.items() if owner == os.getpid()]
+        mine = [launcher for (owner, _, _), launcher in _launchers.items() if owner == os.getpid()]
         _launchers.clear()
     for launcher in mine:
         launcher.stop(wait_s=3.0)

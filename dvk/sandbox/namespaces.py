@@ -17,6 +17,7 @@ import shutil
 import signal
 import struct
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -88,15 +89,16 @@ def hide_processes() -> bool:
     return _granted("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
 
 
-def forbid_writing(home: str, proc: bool = False) -> bool:
-    """Make every file system read-only but for `home`, and /proc if so wished; devices can still be written to."""
-    if not _granted("mount", home.encode(), home.encode(), None, MS_BIND, None):
+def forbid_writing(home: str, proc: bool = False, others: Sequence[str] = ()) -> bool:
+    """Make every file system read-only but for `home`, `others`, and /proc if so wished; devices can still be written to."""
+    kept = [home, *others]
+    if not all(_granted("mount", path.encode(), path.encode(), None, MS_BIND, None) for path in kept):
         return False
     read_only, writable = (struct.pack("QQQQ", *bits) for bits in ((MOUNT_ATTR_RDONLY, 0, 0, 0), (0, MOUNT_ATTR_RDONLY, 0, 0)))
     forbidden = _granted("mount_setattr", AT_FDCWD, b"/", AT_RECURSIVE, read_only, len(read_only))
     allowed = all([
         _granted("mount_setattr", AT_FDCWD, path.encode(), 0, writable, len(writable))
-        for path in ([home, "/proc"] if proc else [home])
+        for path in ([*kept, "/proc"] if proc else kept)
     ])
     os.chdir(os.getcwd())  # from the file system below the new mount to the one on it
     return forbidden and allowed

@@ -34,7 +34,7 @@ def drop(needed: list[str]) -> bool:
     Raises:
         OSError: the kernel refused.
     """
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    gain_nothing()
     permitted = _permitted()
     if permitted == 0:
         return True
@@ -50,6 +50,15 @@ def drop(needed: list[str]) -> bool:
     kept = permitted & CAP_DAC_READ_SEARCH
     _set(kept, kept)
     return kept == 0
+
+
+def gain_nothing() -> None:
+    """Programs that this process executes have no more rights than it has; needed for the rest.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def stay_readable() -> None:

@@ -20,11 +20,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Usage:
-    """What a tree uses: resident pages not from files (those inherited from the zygote not counted again), processes, and
-    processes and threads together."""
+    """What a tree uses: its own memory (resident or swapped out, huge pages and page tables included; what was inherited
+    from the zygote is not counted again), resident memory that is shared, ids of its processes, and processes and threads
+    together."""
 
-    def __init__(self, memory_bytes: int, num_processes: int, num_tasks: int):
-        self.memory_bytes, self.num_processes, self.num_tasks = memory_bytes, num_processes, num_tasks
+    def __init__(self, own_bytes: int, shared_bytes: int, pids: list[int], num_tasks: int):
+        self.own_bytes, self.shared_bytes, self.pids, self.num_tasks = own_bytes, shared_bytes, pids, num_tasks
 
 
 def prctl(option: int, value: int) -> None:
@@ -76,23 +77,21 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
             did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for forks in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
-    memory = processes = tasks = 0
+    memory = shared = tasks = 0
+    pids = []
     image = _image(child)
     for pid in _walk(root):
         if pid in uncounted:
             continue
-        try:
-            with open(f"/proc/{pid}/status", "rb") as file:
-                text = file.read()
-        except OSError:
-            continue
-        own = _resident(text)
+        text = _status(pid)
+        own = _own(text)
         memory += max(0, own - inherited_bytes) if _image(pid) == image else own
-        processes += 1
+        shared += _field(text, b"RssShmem:") * 1024
+        pids.append(pid)
         tasks += _field(text, b"Threads:")
         if tasks > most_tasks:
             break
-    return Usage(memory, processes, tasks)
+    return Usage(memory, shared, pids, tasks)
 
 
 def processor_ns(pid: int) -> int | None:
@@ -103,19 +102,19 @@ def processor_ns(pid: int) -> int | None:
         return None
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Resident memory of one process, mapped files left out where the kernel says; 0 when it is gone."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            return _resident(file.read())
-    except OSError:
-        return 0
+def own_bytes(pid: int) -> int:
+    """Memory of one process, mapped files left out where the kernel says; 0 when it is gone."""
+    return _own(_status(pid))
 
 
 def available_bytes() -> int:
     """Memory the machine can still hand out."""
-    with open("/proc/meminfo", "rb") as file:
-        return _field(file.read(), b"MemAvailable:") * 1024
+    return _machine(b"MemAvailable:")
+
+
+def in_memory_files_bytes() -> int:
+    """Memory that the machine's files in memory take, whoever holds them."""
+    return _machine(b"Shmem:")
 
 
 def kill_descendants(root: int, group: int | None = None, patience_s: float = 10.0) -> bool:
@@ -209,11 +208,31 @@ def _walk(root: int) -> Iterator[int]:
         queue += children(pid)
 
 
-def _resident(status: bytes) -> int:
+def _own(status: bytes) -> int:
     # Kernels and sandboxes (gVisor) that do not split resident memory tell all of it, mapped files included.
-    if b"RssAnon:" not in status:
-        return _field(status, b"VmRSS:") * 1024
-    return (_field(status, b"RssAnon:") + _field(status, b"RssShmem:")) * 1024
+    resident = b"RssAnon:" if b"RssAnon:" in status else b"VmRSS:"
+    return sum(_field(status, name) for name in (resident, b"VmSwap:", b"VmPTE:", b"HugetlbPages:")) * 1024
+
+
+def _status(pid: int) -> bytes:
+    """Text of /proc/PID/status; of a thread that goes on where the first one has ended, for then only those show memory."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            text = file.read()
+        if b"VmRSS:" in text or _field(text, b"Threads:") < 2:
+            return text
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/status", "rb") as file:
+                if b"VmRSS:" in (other := file.read()):
+                    return other
+    except OSError:
+        return b""
+    return text
+
+
+def _machine(name: bytes) -> int:
+    with open("/proc/meminfo", "rb") as file:
+        return _field(file.read(), name) * 1024
 
 
 def _image(pid: int) -> bytes:

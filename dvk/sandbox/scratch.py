@@ -12,15 +12,36 @@ import os
 MOST_BYTES = 1 << 30
 """What a session may keep in its folder: extensions and their objects take some megabytes, caches some tens."""
 MOST_FILES = 1 << 17
+LONGEST = 3800
+"""Characters of a folder's path, of the 4096 that system calls take; what lies deeper is reached from a descriptor on the way."""
+MOST_STEPS = 100
+"""Such descriptors."""
 
 
-def full(path: str) -> bool:
-    """The folder holds more than it may; files that are deleted but open are not seen."""
-    size = count = 0
+def full(path: str, besides: int = 0) -> bool:
+    """The folder and `besides` bytes of deleted files are more than it may hold."""
+    steps: list[int] = []
+    try:
+        return _full(path, besides, steps)
+    finally:
+        for step in steps:
+            os.close(step)
+
+
+def _full(path: str, size: int, steps: list[int]) -> bool:
+    count = 0
     waiting = [path]
     while waiting:
+        folder = waiting.pop()
         try:
-            with os.scandir(waiting.pop()) as entries:
+            if len(folder) > LONGEST:
+                if len(steps) == MOST_STEPS:
+                    return True
+                steps.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                folder = f"/proc/self/fd/{steps[-1]}"
+            if not os.access(folder, os.R_OK | os.X_OK):
+                _mend(folder)
+            with os.scandir(folder) as entries:
                 for entry in entries:
                     count += 1
                     if entry.is_dir(follow_symlinks=False):
@@ -31,7 +52,13 @@ def full(path: str) -> bool:
                         return True
         except OSError:
             continue
-    return False
+    return size > MOST_BYTES
+
+
+def _mend(folder: str) -> None:
+    """Take back permissions that hide a folder from the warden of an ordinary user."""
+    if (opened := _open(folder, None)) is not None:
+        os.close(opened)
 
 
 def remove(path: str) -> None:

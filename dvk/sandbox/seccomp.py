@@ -2,7 +2,8 @@
 
 All else is allowed, so a compiler, Triton or CUDA meets nothing unusual. Refused is what reaches into another process
 or lets one be reached unseen, changes the machine or its clock, enters namespaces, leaves something behind in the
-kernel, or opens a network connection. Refused calls fail with EPERM; clone3, whose flags cannot be seen from here,
+kernel, takes memory or disk where neither is counted, or opens a network connection. Refused calls fail with EPERM; fallocate
+with EOPNOTSUPP, which makes C libraries write; clone3, whose flags cannot be seen from here,
 with ENOSYS, which makes C libraries use clone. Code of another architecture (32 bit) is killed.
 
 Linux decides once which calls are allowed whatever their arguments and lets them pass without running the program;
@@ -35,6 +36,8 @@ REFUSED = (
     "settimeofday", "clock_settime", "adjtimex", "clock_adjtime",
     # timers that send any signal, SIGCONT to one who is stopped among them (setitimer's and alarm's send their own)
     "timer_create",
+    # pages kept in a pipe after they were unmapped
+    "vmsplice",
     # what outlives the process
     "add_key", "request_key", "keyctl", "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget",
     "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
@@ -63,12 +66,14 @@ PR_SET_DUMPABLE, PR_SET_PTRACER = 4, 0x59616D61
 F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY = 8, 15, 10, 1024, 1026
 SIGNALS_BY_FILES = (F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY)
 FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX = 0x8901, 0x8902, 0x5412, 0x541C
+RESERVING = (0x40305828, 0x4030582A, 0x40305839)
+"""FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE."""
 PRIO_USER, IOPRIO_WHO_USER = 2, 3
 
 Instruction = tuple[int, int, int, int]
 
 
-def install(unix_sockets: bool, own_pid: int | None, programs: bool = True) -> None:
+def install(unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> None:
     """Put the filter on this thread, and what it starts, for good; needs no_new_privs.
 
     Args:
@@ -76,11 +81,12 @@ def install(unix_sockets: bool, own_pid: int | None, programs: bool = True) -> N
         own_pid: where this process shares its process ids with others, its own: calls that take one are let through
             for that alone. Subprocesses then cannot be signalled, except through the group.
         programs: may it execute any?
+        judges: it reads the memory of those it judges.
 
     Raises:
         OSError: this kernel, or this kind of machine, has no seccomp filters for us.
     """
-    code = program(platform.machine(), unix_sockets, own_pid, programs)
+    code = program(platform.machine(), unix_sockets, own_pid, programs, judges)
     text = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(text))
     set_mode_filter, spec_allow = 1, 4
@@ -92,14 +98,16 @@ def install(unix_sockets: bool, own_pid: int | None, programs: bool = True) -> N
         syscall("seccomp", set_mode_filter, 0, header)  # a kernel before 4.17, which has no such flag
 
 
-def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: bool = True) -> bytes:
+def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> bytes:
     """The filter's instructions, eight bytes each; `machine` as uname says it, the rest as for `install`.
 
     Raises:
         OSError: not x86-64 or aarch64.
     """
-    code = _refused(machine)
+    code = _refused(machine, judges)
     code += _case(machine, "socket", _refuse_unless(0, [AF_UNIX] if unix_sockets else []))
+    if not unix_sockets:  # descriptors under way in a socket are in no process, nor is what they hold
+        code += _case(machine, "sendmsg", [_refuse()]) + _case(machine, "sendmmsg", [_refuse()])
     if own_pid is not None:
         code += _about_processes(machine, own_pid)
     if not programs:
@@ -108,7 +116,7 @@ def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: boo
 
 
 @cache
-def _refused(machine: str) -> bytes:
+def _refused(machine: str, judges: bool) -> bytes:
     """All that depends on no session, so that the zygote can have it ready."""
     if machine not in AUDIT_ARCH:
         raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
@@ -120,13 +128,15 @@ def _refused(machine: str) -> bytes:
     ]
     if machine == "x86_64":
         start += [(JUMP_SET, 0, 1, X32), (RETURN, 0, 0, KILL)]
-    cases = [_case(machine, name, [_refuse()]) for name in REFUSED]
+    cases = [_case(machine, name, [_refuse()]) for name in REFUSED if not (judges and name == "process_vm_readv")]
     cases += [
         _case(machine, "clone3", [_refuse(errno.ENOSYS)]),
         _case(machine, "clone", _refuse_bits(0, CLONE_NEW)),
         _case(machine, "prctl", _refuse_if(0, [PR_SET_DUMPABLE, PR_SET_PTRACER])),  # may the judge read us?
         _case(machine, "fcntl", _refuse_if(1, SIGNALS_BY_FILES)),  # any signal to any process, or to itself while it is stopped
-        _case(machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX])),
+        _case(machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, *RESERVING])),
+        # Gigabytes at a stroke, before a warden looks; C libraries write zeros where a file system cannot do it.
+        _case(machine, "fallocate", [_refuse(errno.EOPNOTSUPP)]),
         _case(machine, "personality", _refuse_unless(0, [0, 0xFFFFFFFF])),
     ]
     return _bytes(start) + b"".join(cases)

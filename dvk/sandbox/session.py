@@ -16,7 +16,7 @@ from typing import Any
 
 from dvk.config import Limits
 from dvk.errors import MachineError
-from dvk.sandbox import launcher, scratch, variables, wire
+from dvk.sandbox import enclosure, launcher, scratch, variables, wire
 from dvk.sandbox.isolate import Kind, confirmed
 
 START_S = 60.0
@@ -54,6 +54,8 @@ class Session:
         isolate: "none" for code that is trusted; "cpu" or "cuda" shuts off what a candidate could cheat or harm with,
             as far as this machine grants (`isolation` says how far).
         programs: an isolated child may execute some; needs `seccomp` in `isolation` to be refused.
+        folders: more for an isolated child to import from: it may read them, and has them last on `sys.path`.
+        shut: within the enclosure of a court whose reference is a stranger's; isolated or not.
         cwd: the child's working folder; a temporary one, removed at the end, if None.
 
     Raises:
@@ -75,21 +77,26 @@ class Session:
         descriptors: Sequence[int] = (),
         isolate: Kind = "none",
         programs: bool = True,
+        folders: Sequence[str] = (),
+        shut: bool = False,
     ):
         for descriptor in descriptors:
             os.fstat(descriptor)
         self._death: Death | None = None
         self._frames, self._events = wire.Frames(), wire.Frames()
-        self.home = tempfile.mkdtemp(prefix="dvk-")
+        self.home = tempfile.mkdtemp(prefix="dvk-", dir=enclosure.folder() if shut else None)
+        self._shut = shut
         self._warden = 0
         self._isolation: str | None = "none" if isolate == "none" else None
         overrides = dict(env or {})
-        environ = {**os.environ} if isolate == "none" else variables.isolated(os.environ, self.home)
+        environ = {**os.environ} if isolate == "none" and not shut else variables.isolated(os.environ, self.home)
         request = {
             "target": target,
             "environ": {**environ, **overrides, **(late_env or {})},
             "isolate": isolate,
             "programs": programs,
+            "shut": shut,
+            "folders": list(folders),
             "home": self.home,
             "cwd": str(cwd.resolve()) if cwd else self.home,
             "wall_s": limits.wall_s,
@@ -105,7 +112,7 @@ class Session:
 
     def _open(self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]) -> None:
         for attempt in range(3):
-            zygote = launcher.launcher(overrides)
+            zygote = launcher.launcher(overrides, self._shut)
             self._protocol, theirs = socket.socketpair()
             self._control, wardens = socket.socketpair()
             try:
@@ -120,13 +127,13 @@ class Session:
             except OSError:
                 pass
             except MachineError:
-                launcher.discard(overrides, zygote)
+                launcher.discard(overrides, zygote, self._shut)
                 if attempt == 2:
                     raise
             # The zygote was killed, or never came up under load: one more, fresh.
             for end in (self._protocol, self._control, theirs, wardens):
                 end.close()
-            launcher.discard(overrides, zygote)
+            launcher.discard(overrides, zygote, self._shut)
         raise MachineError("cannot start a sandbox process", "free memory or processes on this machine and try again")
 
     @property
@@ -303,8 +310,9 @@ def call(
     env: Mapping[str, str] | None = None,
     late_env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    isolate: Kind = "none",
 ) -> Message | Death:
     """One request, one answer, closed; waits at most `limits.wall_s`."""
-    with Session(target, limits, env=env, late_env=late_env, cwd=cwd) as session:
+    with Session(target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate) as session:
         session.send(request)
         return session.receive(limits.wall_s)

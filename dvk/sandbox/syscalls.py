@@ -13,7 +13,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "add_key": (248, 217), "adjtimex": (159, 171), "bpf": (321, 280), "capget": (125, 90),
     "capset": (126, 91),    "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_settime": (227, 112), "clone": (56, 220),
     "clone3": (435, 435), "delete_module": (176, 106), "clock_nanosleep": (230, 115), "execve": (59, 221),
-    "execveat": (322, 281), "fanotify_init": (300, 262), "fcntl": (72, 25),
+    "execveat": (322, 281), "fallocate": (285, 47), "fanotify_init": (300, 262), "fcntl": (72, 25),
     "futex": (202, 98), "nanosleep": (35, 101), "sched_yield": (24, 124),
     "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430),
     "fspick": (433, 433), "init_module": (175, 105), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
@@ -37,7 +37,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "shmget": (29, 194), "socket": (41, 198), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
     "tgkill": (234, 131), "timer_create": (222, 107),
     "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
+    "sendmmsg": (307, 269), "sendmsg": (46, 211), "vhangup": (153, 58), "vmsplice": (278, 75),
 }  # fmt: skip
 """Name → numbers on x86-64 and aarch64; None where it does not exist."""
 

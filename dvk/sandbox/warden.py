@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 
-from dvk.sandbox import pidscgroup, proctree, scratch, wire
+from dvk.sandbox import cgroup, holdings, proctree, scratch, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def main(text: str) -> None:
 
     Args:
         text: JSON with pid (the child), control and log (descriptors), home, wall_s, memory_bytes, num_processes,
-            output_bytes, inherited_bytes, group (control group's path or null), first (a process id namespace's first
+            output_bytes, inherited_bytes, groups (control groups' paths), first (a process id namespace's first
             process or null), leash (the descriptor whose closing ends that or null).
     """
     request = json.loads(text)
@@ -58,7 +58,8 @@ class _Watch:
         self.pid: int = request["pid"]
         self.log_descriptor: int = request["log"]
         self.home: str = request["home"]
-        self.group: str | None = request["group"]
+        self.groups: list[str] = request["groups"]
+        self.counts_memory = cgroup.counts_memory(self.groups)
         self.first: int | None = request["first"]
         self.leash: int | None = request["leash"]
         self.uncounted = {os.getpid(), self.first}
@@ -74,7 +75,13 @@ class _Watch:
         self.status: int | None = None
         self.oom_kills = _oom_kills()
         self.next_look = 0.0
+        self.in_memory_before = proctree.in_memory_files_bytes()
+        self.free_before = _free_bytes(self.home)
+        self.devices = holdings.memory_devices()
+        self.hidden = holdings.Held()
+        """What only a thorough look shows."""
         self.used: proctree.Usage | None = None
+        self.used_bytes = 0
         self.ran_ns: int | None = None
         """The child's processor time before `used` was counted."""
 
@@ -112,26 +119,47 @@ class _Watch:
 
     def _count(self) -> tuple[str | None, float]:
         ran_ns = proctree.processor_ns(self.pid)
-        still = self.used is not None and self.used.num_processes == 1 and ran_ns is not None and ran_ns == self.ran_ns
+        still = self.used is not None and len(self.used.pids) == 1 and ran_ns is not None and ran_ns == self.ran_ns
         if not still:  # a child that is alone and has not run uses what it used; most wait for most of their time
             if (reason := self._look()) is not None:
                 return reason, 0.0
             self.ran_ns = ran_ns
         assert self.used is not None
-        if self.used.memory_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
+        if self.used_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
             return "memory", 0.0
-        close = self.used.memory_bytes > self.memory_bytes // 2 or self.used.num_tasks > self.num_processes // 2
+        close = self.used_bytes > self.memory_bytes // 2 or self.used.num_tasks > self.num_processes // 2
         return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
 
     def _look(self) -> str | None:
-        if time.monotonic() >= self.next_look:
-            if scratch.full(self.home):
+        if (reason := cgroup.exceeded(self.groups)) is not None:  # first: a tree that forks all the time takes long to count
+            return reason
+        self.used = used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
+        if used.num_tasks > self.num_processes:
+            return "processes"
+        thorough = time.monotonic() >= self.next_look
+        held = holdings.held(used.pids, self.devices, thorough, self.memory_bytes)
+        if thorough:
+            self.hidden = held
+            if scratch.full(self.home, sum(held.disk.values())) or self._hides(held, on_disk=True):
                 return "disk"
             self.next_look = time.monotonic() + DISK_POLL_S
-        self.used = used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
-        if used.num_tasks > self.num_processes or (self.group is not None and pidscgroup.refused(self.group)):
-            return "processes"
-        return "memory" if used.memory_bytes > self.memory_bytes else None
+        else:
+            held.join(self.hidden)
+            if sum(held.disk.values()) > scratch.MOST_BYTES:
+                return "disk"
+        in_files = max(used.shared_bytes, sum(held.memory.values())) + sum(held.buffers.values())
+        self.used_bytes = used.own_bytes + in_files
+        return "memory" if self.used_bytes > self.memory_bytes or self._hides(held, on_disk=False) else None
+
+    def _hides(self, held: holdings.Held, on_disk: bool) -> bool:
+        """It maps a part of a file whose size cannot be seen, and the machine lost more than it may take since it began."""
+        if not held.unsized[on_disk]:
+            return False
+        if on_disk:
+            return self.free_before - _free_bytes(self.home) > scratch.MOST_BYTES
+        # Twice: others at work on this machine take some, too.
+        grown = proctree.in_memory_files_bytes() - self.in_memory_before
+        return not self.counts_memory and grown > 2 * self.memory_bytes
 
     def _obey(self) -> str | None:
         try:
@@ -187,8 +215,8 @@ class _Watch:
             pass
 
     def _ending(self, status: int) -> str:
-        if status != 0 and self.group is not None and pidscgroup.refused(self.group):
-            return "processes"
+        if status != 0 and (reason := cgroup.exceeded(self.groups)) is not None:
+            return reason
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL and _oom_kills() > self.oom_kills:
@@ -204,8 +232,7 @@ class _Watch:
         while self.log_open and self._read_log():
             pass
         scratch.remove(self.home)
-        if self.group is not None:
-            pidscgroup.remove(self.group)
+        cgroup.remove(self.groups)
         self._tell({"event": "death", "reason": reason, "log": self._text()})
 
     def _tell(self, event: dict[str, Any]) -> None:
@@ -216,6 +243,14 @@ class _Watch:
                 self.control.settimeout(None)
             except OSError:
                 self.parent_there = False
+
+
+def _free_bytes(path: str) -> int:
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize
 
 
 def _signal_name(number: int) -> str:

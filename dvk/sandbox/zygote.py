@@ -20,7 +20,7 @@ import time
 import warnings
 from typing import Any
 
-from dvk.sandbox import fork, hugepages, isolate, proctree, wire
+from dvk.sandbox import enclosure, fork, hugepages, isolate, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
@@ -28,8 +28,8 @@ GRACE_S = 15.0
 """What wardens have to end their sessions once the parent is gone."""
 
 
-def main(descriptor: int) -> None:
-    """Serve spawn requests arriving on `descriptor` until its other end closes."""
+def main(descriptor: int, enclosed: str | None = None) -> None:
+    """Serve spawn requests arriving on `descriptor` until its other end closes; `enclosed`: the folder of `enclosure`."""
     control, parent = socket.socket(fileno=descriptor), os.getppid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -42,6 +42,8 @@ def main(descriptor: int) -> None:
     gc.collect()
     gc.freeze()  # keep the collector from touching, and so copying, shared pages in every child
     hugepages.collapse()
+    if enclosed is not None:
+        enclosure.close(enclosed)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)

@@ -54,7 +54,8 @@ def _block(target: str, block: list[dict[str, Any]], limits: Limits, env: dict[s
         rest = block[len(answers):]
         whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
         # Many small operators: a thread more a core only waits.
-        with Session(target, whole, env=env, late_env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}) as session:
+        late_env, isolate = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, limits.reference_isolation("cpu")
+        with Session(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
             session.send({"requests": rest})
             for _ in rest:
                 answer = session.receive(limits.wall_s)

@@ -74,6 +74,11 @@ def settle(path: str, texts: Texts) -> Path | None:
     return Path(_places[0].roots[0]) if copied else None
 
 
+def roots() -> tuple[str, ...]:
+    """Folders that the file executed last imports from without its own doing."""
+    return _places[0].roots if _places else ()
+
+
 def imported() -> dict[str, Path]:
     """Files below the folder of the file executed last that were imported since, by their path from there, sorted.
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from dvk.errors import TaskError
 from dvk.records import ShapeVariant, Task
-from dvk.tasks import draw, entry
+from dvk.tasks import draw, entry, searched
 from dvk.tasks.sourcefile import blame, execute, fault
 from dvk.tasks.specs import parse_init
 from dvk.tasks.state import seeded
@@ -208,6 +208,7 @@ def run_file(task: Task) -> ModuleType:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise TaskError(f"{name} is not Python: {said}{where}",
                         "give a Python file that defines an nn.Module class or a function") from None
+    searched.have(task.folders)
     try:
         return execute(task.source, path=task.path, texts=task.beside)
     except (Exception, SystemExit) as error:  # the user's code may raise anything

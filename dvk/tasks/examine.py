@@ -15,7 +15,7 @@ import torch
 from dvk.crashes import text_of
 from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
-from dvk.tasks import beside, entry, variants
+from dvk.tasks import beside, entry, searched, variants
 from dvk.tasks.build import Built, build, run_file
 from dvk.tasks.draw import Call
 from dvk.tasks.precision import Watch, classify
@@ -52,6 +52,7 @@ def _examine(channel: Channel, request: dict[str, Any]) -> None:
     if request["device"] == "cuda" and not torch.cuda.is_available():
         raise MachineError("this machine has no usable CUDA device", "use --device cpu, or see what `dvk doctor` says")
     channel.send({"stage": "importing it"})
+    watch = searched.Searched([request["path"].rpartition("/")[0], request.pop("cwd")])
     task = _identify(request)
     channel.send({"stage": f"constructing {task.entry}"})
     built = build(task)
@@ -63,7 +64,7 @@ def _examine(channel: Channel, request: dict[str, Any]) -> None:
     _check_inputs(built, inputs, kept)
     channel.send({"stage": "running it"})
     facts = _run_twice(built, (args, kwargs), inputs, twin, kept)
-    task = _with_imported(task.model_copy(update=facts))
+    task = _with_imported(task.model_copy(update={**facts, "folders": watch.added(beside.roots())}))
     channel.send({"task": task.model_dump(mode="json")})
     channel.send({"stage": "trying other shapes"})
     _search_shapes(channel, built, task)

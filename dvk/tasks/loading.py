@@ -6,6 +6,7 @@ point of killing its process, comes back as a `TaskError` with a hint.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
     if device not in ("cpu", "cuda"):
         raise TaskError(f"unsupported device `{device}`", "use cpu or cuda")
     request = {
-        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": path.stem,
+        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": path.stem, "cwd": os.getcwd(),
         "input_specs": list(inputs), "init_args": list(init), "eval_mode": eval_mode,
         "dtype": parse_dtype(dtype) if dtype else None, "device": device,
     }
@@ -97,7 +98,7 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
     stage = "starting"
     variants: list[ShapeVariant] = []
     deadline = time.monotonic() + limits.wall_s
-    with Session("dvk.tasks.examine:examine", limits) as session:
+    with Session("dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])) as session:
         session.send(request)
         while True:
             answer = session.receive(max(0.01, deadline - time.monotonic()))

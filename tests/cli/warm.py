@@ -80,7 +80,7 @@ def _zygote() -> None:
 def _become(order: dict) -> None:
     from dvk.cli import main
 
-    launcher._launchers = OrderedDict({(os.getpid(), env): one for (_, env), one in launcher._launchers.items()})
+    launcher._launchers = OrderedDict({(os.getpid(), *key): one for (_, *key), one in launcher._launchers.items()})
     for descriptor, path, flags in ((0, os.devnull, os.O_RDONLY), (1, order["out"], os.O_WRONLY | os.O_CREAT),
                                     (2, order["err"], os.O_WRONLY | os.O_CREAT)):
         os.dup2(opened := os.open(path, flags), descriptor)

@@ -231,6 +231,14 @@ def test_reads_the_system_but_nobodys_data(session, free):
         assert do(session, "listdir", tempfile.gettempdir()) in DENIED
         assert do(session, "listdir", os.path.expanduser("~")) in DENIED
         assert do(session, "listdir", "/dev/pts") in DENIED
+        for file in ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/pam.d/login", "/etc/ssh/sshd_config", "/var/lib/dpkg/status"):
+            assert not os.path.exists(file) or do(session, "read", file) in DENIED, file
+        for folder in ("/", "/etc", "/root", "/home", "/var", "/run", "/opt", "/srv", "/mnt", "/dev/shm", "/sys/kernel/debug"):
+            assert not os.path.isdir(folder) or do(session, "listdir", folder) in DENIED, folder
+        if "proc" not in session.isolation.split("+"):  # else it sees no other
+            assert do(session, "read", f"/proc/{os.getpid()}/environ") in DENIED
+            assert do(session, "read", f"/proc/{os.getpid()}/mem") in DENIED
+            assert do(session, "read", f"/proc/{os.getpid()}/fd/0") in DENIED
         assert do(free, "read", secret) == {"result": "x"}
 
 

@@ -56,7 +56,8 @@ def test_refused_calls(machine):
 
 def test_everything_else_is_allowed(machine):
     code = seccomp.program(machine, False, None)
-    restricted = {number(name, machine) for name in (*seccomp.REFUSED, "clone3", "socket", "personality")}
+    others = ("clone3", "socket", "personality", "fallocate", "sendmsg", "sendmmsg")
+    restricted = {number(name, machine) for name in (*seccomp.REFUSED, *others)}
     for called in set(range(470)) - restricted:
         assert decide(code, machine, called) == seccomp.ALLOW, called
 
@@ -73,6 +74,10 @@ def test_arguments_decide(machine):
         assert call(machine, "fcntl", 5, command, PID) == expected
     for command, expected in ((0x5401, seccomp.ALLOW), (0xC0204623, seccomp.ALLOW), (0x5412, EPERM), (0x8901, EPERM)):
         assert call(machine, "ioctl", 5, command) == expected
+    for name in ("sendmsg", "sendmmsg"):
+        assert call(machine, name) == EPERM and call(machine, name, unix=True) == seccomp.ALLOW
+    assert call(machine, "fallocate", 3, 1) == seccomp.REFUSE | errno.EOPNOTSUPP
+    assert call(machine, "ioctl", 5, 0x40305828) == EPERM
     assert call(machine, "personality", 0xFFFFFFFF) == seccomp.ALLOW
     assert call(machine, "personality", 0x0040000) == EPERM
 

@@ -24,6 +24,7 @@ from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness.remembered import Remembered
 from dvk.records import Device
+from dvk.sandbox import enclosure
 
 GRACE_S = 3
 """Seconds for connections to take their last answer."""
@@ -88,6 +89,8 @@ def serve(request: Request, config: Config) -> None:
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         how = "with a token" if token else "without a token"
+        if not enclosure.works():
+            print("this kernel has no Landlock: references that are sent here can read this user's files", file=sys.stderr, flush=True)
         print(f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it", file=sys.stderr, flush=True)
         try:
             Server(settings).run(sockets=[listener])

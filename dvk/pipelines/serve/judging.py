@@ -24,6 +24,8 @@ from dvk.records import Backend, Candidate, Device, Status, Task, Verdict, conte
 class Judging:
     """The judge as requests see it. Use as a context manager: within it, its processes stay for the next request.
 
+    References come from strangers, too: every process that runs one is shut in as candidates are.
+
     Args:
         config: limits, judge and `serve` settings.
         workers: requests that are answered at a time.
@@ -36,6 +38,8 @@ class Judging:
         self, config: Config, workers: int, device: Device | None = None, remembered: Remembered | None = None, *,
         require_kernels: bool = False,
     ):
+        strangers = config.limits.model_copy(update={"trust_references": False})
+        config = config.model_copy(update={"limits": strangers})
         self.config, self.require_kernels = config, require_kernels
         self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
         self.device: Device = device or self.devices[0]
@@ -131,7 +135,7 @@ class Judging:
                 task = tasks.load(f"{file}:{request.entry_point}", device=device, limits=self.config.limits, **how)
             except DvkError as error:
                 return error
-        return task.model_copy(update={"path": None, "name": str(request.uuid or request.entry_point)})
+        return task.model_copy(update={"path": None, "folders": (), "name": str(request.uuid or request.entry_point)})
 
 
 def asked_of(request: Evaluation) -> Asked:

@@ -1,0 +1,80 @@
+"""Folders that a user's file puts on `sys.path`, so that every process that judges it can import from them.
+
+They are recorded when the file is examined and go with the task: isolated processes may then read them, and have them last on
+their path. A relative one (`sys.path.append("lib")`) is meant from where the user's interpreter runs: looked for beside the file,
+then in the folder that dvk was started in. Child side only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from dvk.errors import TaskError
+from dvk.sandbox import importable
+
+
+class Searched:
+    """Watches `sys.path` from when it is made.
+
+    Args:
+        bases: folders that a relative one may be meant from.
+    """
+
+    def __init__(self, bases: Iterable[str]):
+        self._before = frozenset(sys.path)
+        self._bases = tuple(dict.fromkeys(bases))
+        sys.meta_path.append(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What relative entries of the path hold; asked last."""
+        if path is not None:
+            return None
+        relative = [entry for entry in self._entries() if not os.path.isabs(entry)]
+        return PathFinder.find_spec(name, [folder for entry in relative for folder in self._meant(entry)])
+
+    def added(self, own: Iterable[str] = ()) -> tuple[str, ...]:
+        """The folders and archives, absolute, in the order of the path; `own` are not the user's doing.
+
+        Raises:
+            TaskError: something was imported from one that isolated processes must not read.
+        """
+        found = dict.fromkeys(folder for entry in self._entries() for folder in self._meant(entry))
+        for folder in own:
+            found.pop(folder, None)
+        for folder in [folder for folder in found if importable.refused(folder)]:
+            if (name := _imported_from(folder)) is not None:
+                raise TaskError(
+                    f"it imports `{name}` from `{folder}`, which candidates may not read",
+                    "move the module into a folder of its own, beside the file, or install it",
+                )
+            del found[folder]
+        return tuple(found)
+
+    def _entries(self) -> list[str]:
+        return [entry for entry in sys.path if isinstance(entry, str) and entry and entry not in self._before]
+
+    def _meant(self, entry: str) -> list[str]:
+        places = [entry] if os.path.isabs(entry) else [os.path.join(base, entry) for base in self._bases]
+        return [os.path.normpath(place) for place in places if os.path.exists(place)]
+
+
+def have(folders: Iterable[str]) -> None:
+    """Import from these, too, after all else."""
+    missing = [folder for folder in folders if folder not in sys.path]
+    if missing:
+        sys.path += missing
+        importlib.invalidate_caches()
+
+
+def _imported_from(folder: str) -> str | None:
+    """A module whose file lies right in the folder, or a package there."""
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str) and os.path.dirname(file) in (folder, os.path.join(folder, name.partition(".")[0])):
+            return name
+    return None
