@@ -17,8 +17,8 @@ _CHUNK = re.compile(r"\w+(?:(?:\.|::|->)\w+)*")
 _HYPHEN = re.compile(r"(?<=[a-zA-Z])-(?=[a-zA-Z])")
 
 STOP = frozenset(
-    "a about across all along also am an and any anything are as at avoid based be been being best better between both but by can cannot case "
-    "code could did do does doing done each either else every fast faster fastest few find for from get gets give given go good "
+    "a about across all along also am an and any anything are as at avoid based be been being best better between both but by can cannot "
+    "case code could did do does doing done each either else every fast faster fastest few find for from get gets give given go good "
     "got had has have having help how i if implement implementation improve in instead into is it its just kernel kernels know "
     "less let like lot make makes making many may me more most much my need needs no not of off on one only operation operations "
     "operator operators optimal optimise optimised optimize optimized or other our over please pytorch quick quicker quickly run "
