@@ -74,8 +74,8 @@ class Task(Record):
         (), description="Those shapes, without the native one, as examined.")
     precision: Literal["fp64", "fp32", "tf32", "half", "exact"] = Field(
         "fp32", description="Precision class of the reference by its dtypes and torch's TF32 flags: sets tolerance.")
-    stochastic: bool = Field(
-        False, description="The reference draws random numbers (dropout in train mode); equal seeds are compared.")
+    stochastic: bool = Field(False, description="The reference draws random numbers (dropout in train mode); equal seeds are compared.")
+    package: str = Field("", description="The package that its file is a module of, e.g. `pkg.nn`; empty when it is of none.")
 
 
 # ---------------------------------------------------------------- graph
@@ -85,12 +85,10 @@ class Node(Record):
 
     name: str = Field(description="SSA name: x* inputs, p* parameters and buffers, c* constants, v* values.")
     op: str = Field(description="`input`, `param`, `buffer`, `const`, or an ATen operator such as `aten.relu.default`.")
-    args: tuple[Any, ...] = Field(
-        (), description="Operands; a value is written {'ref': name}, everything else is a literal.")
+    args: tuple[Any, ...] = Field((), description="Operands; a value is written {'ref': name}, everything else is a literal.")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword operands, same encoding.")
     shape: tuple[int, ...] | None = Field(None, description="Sizes of the value; null when it is not one tensor.")
-    dtype: str | None = Field(
-        None, description="torch dtype of the value without prefix; null when it is not one tensor.")
+    dtype: str | None = Field(None, description="torch dtype of the value without prefix; null when it is not one tensor.")
     strides: tuple[int, ...] | None = Field(None, description="Strides in elements; null when it is not one tensor.")
     target: str | None = Field(
         None, description="For param/buffer/const: dotted path on the module; for input: parameter name.")

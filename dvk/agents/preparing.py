@@ -21,10 +21,10 @@ from dvk.composer.many import capture_many
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.records import Backend, Device, Task, content_hash
-from dvk.tasks import beside
+from dvk.tasks import beside, packages
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 4
+VERSION = 5
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
@@ -109,7 +109,7 @@ def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
-    return Subject(task, captured, backend, cannot) if beside.holds(path.resolve().parent, task.beside) else None
+    return Subject(task, captured, backend, cannot) if beside.holds(packages.base_of(path, task.package), task.beside) else None
 
 
 def _keep(where: Path, subject: Subject) -> None:

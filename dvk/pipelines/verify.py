@@ -26,6 +26,8 @@ from dvk.harness.remembered import Remembered
 from dvk.pipelines import tracebacks
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
+from dvk.tasks import naming
+from dvk.tasks.packages import base_of
 from dvk.tasks.sourcetext import read_source
 
 VERDICTS = "verdicts.jsonl"
@@ -168,7 +170,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
             tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
             task = task_of(i)
-            beside = task.beside if isinstance(task, Task) else ()
+            beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
             run.append(
                 VERDICTS,
                 {
@@ -178,6 +180,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
                     "backend": placed[i][0].backend,
                     "verdict": verdict.model_dump(mode="json"),
                     "beside": {name: content_hash(text) for name, text in beside},
+                    "package": package,
                 },
             )
             if progress is not None:
@@ -336,7 +339,7 @@ def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[
 def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge: str | None) -> str:
     """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
     return content_hash(
-        _read(_file(job.reference), "reference"),
+        _read(naming.split(job.reference)[0], "reference"),
         job.reference,
         candidate.id,
         candidate.backend,
@@ -353,17 +356,12 @@ def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge
     )
 
 
-def _file(reference: str) -> Path:
-    before, _, _ = reference.rpartition(":")
-    return Path(before if before.endswith(".py") else reference)
-
-
 def _unchanged(line: dict[str, Any]) -> bool:
     """What the reference imports from beside it is as it was when the verdict was written, and no error inside dvk was in the way."""
     if line["verdict"].get("traceback"):
         return False
-    folder = _file(line["reference"]).resolve().parent
     try:
+        folder = base_of(naming.split(line["reference"])[0], line.get("package", ""))
         return all(content_hash(read_source(folder / name)) == found for name, found in line.get("beside", {}).items())
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, TaskError):
         return False

@@ -17,12 +17,13 @@ from types import ModuleType
 from typing import NamedTuple
 
 from dvk.records import content_hash
+from dvk.tasks.packages import base_of
 from dvk.tasks.sourcetext import read_source
 
 PREFIX = "dvk_source_"
 """Of the name of every module that `sourcefile` executes."""
 Texts = tuple[tuple[str, str], ...]
-"""(path from the file's folder, text) of each."""
+"""(path from the file's folder, or the one that its package lies in; text) of each."""
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -54,23 +55,26 @@ def copies() -> Path:
     return _copies[0]
 
 
-def settle(path: str, texts: Texts) -> Path | None:
-    """Have the files beside `path` import, last on `sys.path`: the folder of their copies, if it takes copies.
+def settle(path: str, texts: Texts, package: str = "") -> Path | None:
+    """Have the files beside `path`, and the package it is of, import, last on `sys.path`: the folder of their copies, if it takes copies.
 
     Args:
         path: of the user's file.
         texts: what was examined; copied where the folder does not hold just that.
+        package: that the file is a module of.
     """
-    folder = str(Path(path).resolve().parent)
+    base, folder = base_of(Path(path), package), str(Path(path).resolve().parent)
     if not (_places and (_places[0].folder, _places[0].texts) == (folder, texts)):
         while _places:
             _forget(_places.pop())
-        roots: tuple[str, ...] = (folder,) if holds(Path(folder), texts) else (_copied(texts), folder)
+        inside = [package.replace(".", "/")] if package else []
+        holders = (str(base),) if holds(base, texts) else (_copied(texts), str(base))
+        roots = tuple(str(Path(holder, *part)) for holder in holders for part in ((), inside)[: 1 + len(inside)])
         added = tuple(root for root in roots if root not in sys.path)
         sys.path += added
         importlib.invalidate_caches()
         _places.append(_Place(folder, texts, roots, added, frozenset(sys.modules)))
-    copied = len(_places[0].roots) > 1
+    copied = _places[0].roots[0] != str(base)
     return Path(_places[0].roots[0]) if copied else None
 
 
@@ -139,7 +143,7 @@ def _modules(place: _Place) -> list[tuple[str, Path]]:
 
 
 def _is_own(file: Path, root: Path) -> bool:
-    if not file.is_relative_to(root):
+    if not file.is_relative_to(root) or not _INSTALLED.isdisjoint(root.parts):
         return False
     parts = file.relative_to(root).parts
     if not _INSTALLED.isdisjoint(parts) or any(part.startswith(".") for part in parts):

@@ -210,9 +210,9 @@ def run_file(task: Task) -> ModuleType:
                         "give a Python file that defines an nn.Module class or a function") from None
     searched.have(task.folders)
     try:
-        return execute(task.source, path=task.path, texts=task.beside)
+        return execute(task.source, path=task.path, texts=task.beside, package=task.package)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise fault(f"{name} could not be imported", error, _import_hint(error)) from error
+        raise fault(f"{name} could not be imported", error, _import_hint(error, task.package)) from error
 
 
 def _run_candidate(source: str) -> ModuleType:
@@ -295,8 +295,10 @@ def _signature(constructor: Callable[..., Any]) -> str:
         return ""
 
 
-def _import_hint(error: BaseException) -> str:
+def _import_hint(error: BaseException, own: str) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
+        if own and error.name.split(".")[0] == own.split(".")[0]:
+            return f"check the import: `{own}` is taken to be the package that the file is in, and has no `{error.name}`"
         package = error.name.partition(".")[0]
         return f"install `{package}` into this environment, put it beside the file, or drop the import"
     return "run the file with Python by itself and fix what it says"

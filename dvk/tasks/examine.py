@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from dvk.crashes import text_of
 from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
-from dvk.tasks import beside, entry, searched, variants
+from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import Built, build, run_file
 from dvk.tasks.draw import Call
 from dvk.tasks.precision import Watch, classify
@@ -75,6 +76,8 @@ def _identify(request: dict[str, Any]) -> Task:
     given = request["entry"]
     stem = request["stem"]
     fields = {key: request[key] for key in request if key not in ("entry", "stem")}
+    package = packages.package_of(Path(request["path"]), request["source"])
+    fields |= {"package": package, "source": packages.absolute(request["source"], package)}
     draft = Task(id="", name=stem, entry=given or "", kind="module", **fields)
     name, kind = entry.find(run_file(draft), given, request["path"].rpartition("/")[2])
     identity = content_hash(draft.source, name, *draft.input_specs, "init", *draft.init_args,

@@ -17,6 +17,7 @@ from dvk.config import Limits
 from dvk.errors import DvkError, Exhausted, MachineError, TaskError
 from dvk.records import Device, ShapeVariant, Task, content_hash
 from dvk.sandbox import Death, Session
+from dvk.tasks import naming
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 
@@ -37,7 +38,7 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
     """The task that `spec` describes, examined.
 
     Args:
-        spec: `model.py` or `model.py:Name`.
+        spec: see `naming`.
         inputs: `--input` specs (see `dvk.tasks.specs`); they take the place of the file's get_inputs().
         init: `--init` constructor arguments; they take the place of the file's get_init_inputs().
         eval_mode: call .eval() on the module.
@@ -49,13 +50,13 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
         TaskError: the file is malformed, or its reference cannot be judged; Exhausted where that may be the machine's load.
         MachineError: `cuda` without a GPU.
     """
-    path, entry = _split(spec)
+    path, entry = naming.split(spec)
     parse_inputs(inputs)
     parse_init(init)
     if device not in ("cpu", "cuda"):
         raise TaskError(f"unsupported device `{device}`", "use cpu or cuda")
     request = {
-        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": path.stem, "cwd": os.getcwd(),
+        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": naming.stem(path), "cwd": os.getcwd(),
         "input_specs": list(inputs), "init_args": list(init), "eval_mode": eval_mode,
         "dtype": parse_dtype(dtype) if dtype else None, "device": device,
     }
@@ -71,7 +72,7 @@ def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (
     Raises:
         TaskError: unreadable, or it does not say by its text which class or function is meant.
     """
-    path, entry = _split(spec)
+    path, entry = naming.split(spec)
     parse_inputs(inputs)
     parse_init(init)
     source = _read(path)
@@ -81,7 +82,7 @@ def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (
         if len(found) != 1:
             raise TaskError(f"`{path.name}` does not say which class is meant", f"name it: {path.name}:{(found or ['Name'])[-1]}")
         entry = found[0]
-    task = of_text(source, entry, path.stem if entry == "Model" else f"{path.stem}:{entry}")
+    task = of_text(source, entry, naming.stem(path) if entry == "Model" else f"{naming.stem(path)}:{entry}")
     floats = parse_dtype(dtype) if dtype else None
     given = {"input_specs": tuple(inputs), "init_args": tuple(init), "eval_mode": eval_mode, "dtype": floats, "device": device}
     return task.model_copy(update={"id": content_hash(task.id, repr(given)), "path": str(path.resolve()), **given})
@@ -121,18 +122,9 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
     return task.model_copy(update={"shape_variants": tuple(variants), "num_shape_variants": 1 + len(variants)})
 
 
-def _split(spec: str) -> tuple[Path, str | None]:
-    path, separator, entry = spec.rpartition(":")
-    if separator and not Path(spec).exists():
-        if not re.fullmatch(r"[A-Za-z_]\w*", entry):
-            raise TaskError(f"`{entry}` in `{spec}` is not the name of a class or function", "write model.py:Name")
-        return Path(path), entry
-    return Path(spec), None
-
-
 def _read(path: Path) -> str:
     if path.is_dir():
-        raise TaskError(f"`{path}` is a folder", "give one Python file")
+        raise TaskError(f"`{path}` is a folder", "give one Python file; `dvk eval` takes a folder of them")
     try:
         return read_source(path)
     except FileNotFoundError:

@@ -28,13 +28,14 @@ _LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start
 """In what torch, CUDA and Python say when the machine gives them no more."""
 
 
-def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), role: str = "reference") -> ModuleType:
+def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), package: str = "", role: str = "reference") -> ModuleType:
     """Run `source` as a module with a name of its own, registered in `sys.modules`.
 
     Args:
         source: Python text.
         path: where the text was read from; its folder becomes importable.
         texts: of what it imports from there.
+        package: that the file is a module of.
         role: a word in the module's name, for readers of tracebacks.
 
     Raises:
@@ -45,7 +46,7 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), r
     name, count = stem, 1
     while name in sys.modules:
         name, count = f"{stem}_{count}", count + 1
-    place = beside.settle(path, texts) if path else None
+    place = beside.settle(path, texts, package) if path else None
     file = _backing_file(source, path, name, place)
     code = compile(source, file, "exec", dont_inherit=True)
     module = ModuleType(name)
@@ -96,7 +97,8 @@ def _backing_file(source: str, path: str | None, name: str, place: Path | None) 
                 return str(Path(path).resolve())
         except (OSError, UnicodeDecodeError):
             pass
-    file = (place or beside.copies()) / f"{name}.py"
+    # Under its own name, for readers of tracebacks, in a folder that no import looks into.
+    file = (place or beside.copies()) / name / os.path.basename(path or f"{name}.py")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")
     return str(file)

@@ -1,0 +1,69 @@
+"""Files that are modules of a package: which one, and their relative imports written as absolute ones.
+
+`from .layers import Gate` means nothing in a text that is run alone, as a task's and its drop-in's are; `from pkg.layers import
+Gate` does wherever the package can be imported (`beside`). Lines stay where they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from dvk.errors import TaskError
+
+_FROM, _MODULE = re.compile(rb"from(?:\s|\\\n)*(?:\.(?:\s|\\\n)*)+"), re.compile(rb"[\w.]+\s*")
+
+
+def package_of(path: Path, source: str) -> str:
+    """The package that a file is a module of, e.g. `pkg.nn`; empty where it is none.
+
+    Folders with an `__init__.py` are packages; without, as many as the file's relative imports go up.
+
+    Raises:
+        TaskError: a relative import goes up further than there are folders that can be packages.
+    """
+    parts: list[str] = []
+    folder = path.resolve().parent
+    levels = max((node.level for node in _relative(source)), default=0)
+    while folder.name.isidentifier() and (len(parts) < levels or (folder / "__init__.py").is_file()):
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if len(parts) < levels:
+        raise TaskError(f"`{path.name}` has a relative import, and its folder `{folder.name}` cannot be a package",
+                        "give the folder a name that Python can import, or import absolutely")
+    return ".".join(parts)
+
+
+def base_of(path: Path, package: str) -> Path:
+    """The folder that a file's imports start from: its own, or the one that its package lies in."""
+    return path.resolve().parents[package.count(".") + 1 if package else 0]
+
+
+def absolute(source: str, package: str) -> str:
+    """`source` with its relative imports written from `package` on."""
+    found = _relative(source)
+    if not found:
+        return source
+    lines = source.encode().splitlines(keepends=True)
+    parts = package.split(".")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    text = source.encode()
+    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        at = starts[node.lineno - 1] + node.col_offset
+        said = _FROM.match(text, at)
+        assert said is not None, "a relative import begins so"
+        module = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+        rest = text[said.end() :]
+        text = text[:at] + f"from {module} ".encode() + (_MODULE.sub(b"", rest, count=1) if node.module else rest)
+    return text.decode()
+
+
+def _relative(source: str) -> list[ast.ImportFrom]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # told by who runs it
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
