@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dvk.composer import carried
-from dvk.composer.apart import OWNER, beside, names_bound_by, with_room
+from dvk.composer import carried, replacing
+from dvk.composer.apart import OWNER, beside, with_room
 from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.effects import touched
 from dvk.composer.host import Program, held_name, parameter
@@ -162,7 +162,7 @@ class ModelNew({base}):
         # Copies and pickles prepare themselves anew: kernels are loaded once a process.
         return {{key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}}{signature}
 
-{_replace(task)}
+{replacing.text(task)}
 """)
 
 
@@ -177,7 +177,7 @@ def unchanged(task: Task, title: str) -> str:
 {head}
     {body}
 
-{_replace(task, False)}
+{replacing.text(task, fused=False)}
 """)
 
 
@@ -275,61 +275,3 @@ def _binding(fused: Sequence[Fused], held: Held) -> str:
 
 def _layout(name: str, node: Node) -> str:
     return f"{name}.shape == {node.shape!r} and {name}.stride() == {node.strides!r} and {name}.dtype is torch.{node.dtype}"
-
-
-def _replace(task: Task, fused: bool = True) -> str:
-    # A file that has a `replace` of its own keeps it.
-    name = "dvk_replace" if "replace" in names_bound_by(task.source) else "replace"
-    if task.kind == "function":
-        return f'''
-def {name}(function=None):
-    """A module to call instead of `{task.entry}`."""
-    return ModelNew()
-'''
-    if not fused:
-        return f'''
-def {name}(model):
-    """`model` itself: nothing here is faster."""
-    return model
-'''
-    return f'''
-{carried.text(["dvk_same"])}
-
-
-dvk_caches = [held for owner in [globals(), *(vars(kind) for kind in list(globals().values()) if issubclass(type(kind), type))]
-              for held in list(owner.values()) if issubclass(type(held), (dict, list, set)) and not len(held)]
-
-
-def {name}(model):
-    """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights.
-
-    One whose class, or a class of a part of it, is not what stands under that name in this file is left as it is.
-    """
-    known = {{}}
-
-    def convert(module):
-        new = ModelNew.__new__(ModelNew)
-        new.__dict__ = module.__dict__
-        return new
-
-    def is_ours(kind, mine):
-        if kind not in known:
-            known[kind] = kind is mine or dvk_same(kind, mine, dvk_caches)
-        return known[kind]
-
-    def is_original(module):
-        if type(module).__name__ != {task.entry!r} or not is_ours(type(module), {OWNER}):
-            return False
-        here = globals()
-        kinds = {{type(part) for part in list(module.modules())[1:]}}
-        named = [(kind, here.get("dvk_ModelNew" if kind.__name__ == "ModelNew" else kind.__name__)) for kind in kinds
-                 if str(kind.__module__).split(".")[0] != "torch" and not any(held is kind for held in here.values())]
-        return all(is_ours(kind, mine) for kind, mine in named if isinstance(mine, type))
-
-    converted = {{}}
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is not None and is_original(child):
-                parent._modules[name] = converted.setdefault(id(child), convert(child))
-    return convert(model) if is_original(model) else model
-'''

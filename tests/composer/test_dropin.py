@@ -320,7 +320,7 @@ def test_results_are_fresh_memory_and_inputs_stay(block: Counting) -> None:
 
 
 @torch.no_grad()
-def test_replace_converts_a_live_model(block: Counting) -> None:
+def test_replace_converts_a_live_model(block: Counting, capfd: pytest.CaptureFixture[str]) -> None:
     namespace = run_source(BLOCK)
 
     class Outer(nn.Module):
@@ -339,12 +339,16 @@ def test_replace_converts_a_live_model(block: Counting) -> None:
     weights = dict(outer.named_parameters())
     before = block.runs
     optimized = block.module.replace(outer)
+    said = capfd.readouterr().err
+    assert "replaced first, again, more.0\n" in said and "left other alone, its class computes something else" in said
     assert optimized is outer and torch.allclose(outer(x), want, atol=1e-5)
     assert block.runs == before + 3
     assert outer.first is outer.again and type(outer.other).__name__ == "Model" and not isinstance(outer.other, block.module.ModelNew)
     assert all(p is weights[name] for name, p in outer.named_parameters())
     alone = namespace.Model().eval()
-    assert isinstance(block.module.replace(alone), block.module.ModelNew)
+    assert isinstance(block.module.replace(alone), block.module.ModelNew) and "replaced the model itself" in capfd.readouterr().err
+    block.module.replace(nn.ReLU())
+    assert "nothing was replaced, there is no `Model` in it" in capfd.readouterr().err
 
 
 TWO = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n{init}\n    def forward(self, {params}):\n{body}\n"
@@ -492,7 +496,7 @@ if __name__ == "__main__":
 
 
 @torch.no_grad()
-def test_plain_functions_future_imports_unicode_and_a_main_block() -> None:
+def test_plain_functions_future_imports_unicode_and_a_main_block(capfd: pytest.CaptureFixture[str]) -> None:
     block = Counting(FUNCTION, torch.randn(3, 5), entry="softplus_gate")
     x = torch.randn(3, 5)
     agree(block, x, fused=True)
@@ -500,7 +504,16 @@ def test_plain_functions_future_imports_unicode_and_a_main_block() -> None:
     agree(block, torch.randn(2, 5), fused=False)
     assert dict(block.new.state_dict()) == {}
     # The file's own `replace` is left alone.
-    assert block.module.replace.__module__ == "dataclasses" and isinstance(block.module.dvk_replace(), block.module.ModelNew)
+    assert block.module.replace.__module__ == "dataclasses"
+    # It is called as the function is.
+    new = block.module.softplus_gate_new
+    assert inspect.signature(new) == inspect.signature(block.module.softplus_gate) and new.__doc__
+    assert torch.allclose(new(x), block.module.softplus_gate(x), atol=1e-6)
+    capfd.readouterr()
+    assert block.module.dvk_replace() is new is block.module.dvk_replace(block.module.softplus_gate)
+    assert capfd.readouterr().err.count("import `softplus_gate_new`") == 2
+    assert block.module.dvk_replace(torch.sin, quiet=True) is torch.sin and not capfd.readouterr().err
+    assert block.module.dvk_replace(len) is len and "`len` was left alone" in capfd.readouterr().err
 
 
 @torch.no_grad()
