@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.utils import disable_progress_bars
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from dvk.backbone import Dialect
 from dvk.config import Backbone as Settings
@@ -19,6 +24,13 @@ CARD = "dvk.json"
 """In a model's folder: `{"dialect": …, "provenance": …}`; its presence marks a model that dvk made."""
 FP32_PARAMETERS = 200_000_000
 """Up to here `auto` computes in fp32: such models are quick in it, and small models learn badly in less."""
+
+
+ANSWER_S = 5.0
+"""The Hub says something within this, or counts as not reachable; its client would try for minutes."""
+
+disable_progress_bars()  # progress is told by who loads
+transformers_logging.disable_progress_bar()
 
 
 class Loaded(NamedTuple):
@@ -56,15 +68,16 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
     folder = Path(argument).expanduser()
     local = _is_folder(argument)
     source = str(folder) if local else argument
+    offline = False
     try:
         if local and (folder / "adapter_config.json").is_file():
             base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
             model = adapters_on(load(base, settings.model_copy(update={"lora_rank": 0}), device).model, folder)
         else:
-            model = _weights(source, settings, device)
+            model = _weights(source, settings, device, offline := not local and _offline(argument))
             if settings.lora_rank:
                 model = new_adapters(model, settings.lora_rank, settings.lora_alpha)
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
     return Loaded(model, tokenizer, read_card(folder) if local else {})
@@ -80,12 +93,32 @@ def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
         return Path(argument).expanduser()
     wanted = [f"*{suffix}" for suffix in suffixes]
     try:
-        found = Path(snapshot_download(argument, allow_patterns=wanted))
+        offline = _offline(argument)
+        found = Path(snapshot_download(argument, allow_patterns=wanted, local_files_only=offline))
         if not any(found.glob(wanted[0])):
-            found = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"]))
+            found = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"], local_files_only=offline))
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
     return found
+
+
+def _offline(name: str) -> bool:
+    """Whether a model of the Hub has to come from the local cache, since the Hub does not answer; says so, or that it is fetched."""
+    if constants.HF_HUB_OFFLINE:
+        return True
+    cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    try:
+        asked = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+        urllib.request.urlopen(asked, timeout=ANSWER_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except (OSError, ValueError):
+        if cached:
+            print(f"the Hub does not answer: `{name}` is taken from the local cache", file=sys.stderr)
+        return True
+    if not cached:
+        print(f"fetching `{name}` from the Hub", file=sys.stderr)
+    return False
 
 
 def _is_folder(argument: str) -> bool:
@@ -127,10 +160,10 @@ def read_card(folder: Path) -> dict[str, Any]:
     return card
 
 
-def _weights(source: str, settings: Settings, device: torch.device) -> Any:
-    config = AutoConfig.from_pretrained(source)
+def _weights(source: str, settings: Settings, device: torch.device, offline: bool) -> Any:
+    config = AutoConfig.from_pretrained(source, local_files_only=offline)
     dtype = choose_dtype(settings.dtype, config)
-    model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype, local_files_only=offline)
     return model.eval().to(device=device)
 
 
@@ -168,7 +201,8 @@ def _explained(error: Exception, argument: str) -> UsageError | MachineError:
     if any(isinstance(e, GatedRepoError) for e in chain) or "gated repo" in str(error):
         return UsageError(f"`{argument}` is gated on the Hub", "accept its terms on its page, then `hf auth login` or set HF_TOKEN")
     if any(isinstance(e, (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)) for e in chain) or "connect" in str(error):
-        return MachineError(f"`{argument}` is not in the local cache and the Hub cannot be reached", "give a local folder, or connect")
+        hint = f"connect, or fetch it elsewhere with `hf download {argument} --local-dir FOLDER` and give hf:FOLDER"
+        return MachineError(f"`{argument}` is not in the local cache and the Hub cannot be reached", hint)
     if any(isinstance(e, RepositoryNotFoundError) for e in chain) or "not a valid model identifier" in str(error):
         return UsageError(f"no model `{argument}` on the Hub, and no such folder", "check the spelling; private ones need `hf auth login`")
     return UsageError(f"cannot load `{argument}`: {str(error).splitlines()[0]}", "give a causal language model of transformers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,3 +225,22 @@ def test_an_unreachable_hub_is_said(hub: str, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(DvkError) as caught:
         open_backbone("hf:some/other-model", device="cpu")
     assert isinstance(caught.value, MachineError), caught.value
+
+
+def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its client alone would try again for a minute."""
+    from huggingface_hub.utils import are_progress_bars_disabled
+    from transformers.utils import logging
+
+    from dvk.backbone import loading
+
+    monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(loading.constants, "ENDPOINT", "http://127.0.0.1:9")
+    began = time.monotonic()
+    for work in (lambda: loading.load("nobody/no-such-model", Config().backbone, torch.device("cpu")),
+                 lambda: loading.folder_of("nobody/no-such-model", (".safetensors",), ".bin")):
+        with pytest.raises(MachineError, match="cannot be reached") as caught:
+            work()
+        assert "hf download" in caught.value.hint
+    assert time.monotonic() - began < 10
+    assert are_progress_bars_disabled() and not logging.is_progress_bar_enabled()

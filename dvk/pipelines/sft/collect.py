@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,9 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dvk import crashes
 from dvk.agents import dialects
@@ -34,6 +30,7 @@ from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.spread import end_with_parent
 from dvk.pipelines import tracebacks
+from dvk.pipelines.report.counted import Counted
 from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
@@ -89,7 +86,8 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
     known = {(row["backend"], row["number"]) for row in run.read("collect/blocks.jsonl")}
     left = [b for b in blocks if (b.backend, b.number) not in known]
-    with bar() as shown, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin) as processes:
+    spawned = multiprocessing.get_context("spawn")
+    with Counted("blocks") as shown, ProcessPoolExecutor(workers, mp_context=spawned, initializer=_begin) as processes:
         line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
         try:
             for future in as_completed([processes.submit(render, block) for block in left]):
@@ -229,10 +227,3 @@ def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: di
         kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),
         task=about, signature=subject.captured.graph.signature(), backend=subject.backend, skills=tuple(s.name for s in lesson.skills),
         code=text, quality={"family": lesson.family, "follows": lesson.follows, **made}, origin="composer")  # fmt: skip
-
-
-def bar(what: str = "blocks") -> Progress:
-    """What is done, on stderr."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.completed}}/{{task.total}} {what}"), TimeElapsedColumn(),
-               TimeRemainingColumn())
-    return Progress(*columns, console=Console(file=sys.stderr), refresh_per_second=2)

@@ -24,7 +24,8 @@ from dvk.errors import DvkError
 from dvk.harness.room import PER_GPU, served
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
-from dvk.pipelines.sft.collect import DEVICES, bar
+from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.tasks.generate import Generated, generate
@@ -68,7 +69,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
     docket: Docket[Any]
-    with bar("tasks") as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
+    with Counted("tasks") as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run, config, num_tasks, backend, known, workers)
         following = next(coming, None)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.backbone.forward import ARCHITECTURES, unwrapped
@@ -27,6 +27,7 @@ from dvk.errors import UsageError
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
 from dvk.learn.sources import Source
 from dvk.pipelines.metrics import FILE, Metrics, rewind
+from dvk.pipelines.report.counted import Counted
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 from dvk.team import Team
@@ -245,8 +246,6 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in figures.items()}
 
 
-def progress(chief: bool) -> Progress:
-    """A bar on stderr, of the first process only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} loss {task.fields[loss]:.4f} "
-               "{task.fields[rate]:,.0f} targets/s"), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(file=sys.stderr), disable=not chief, refresh_per_second=2)
+def progress(chief: bool) -> Counted:
+    """How far it is, on stderr, of the first process only."""
+    return Counted("steps", TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"), quiet=not chief)

@@ -18,7 +18,8 @@ from dvk import machine
 from dvk.config import Config, Limits
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
-from dvk.pipelines.sft.collect import DEVICES, bar
+from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.sft.collect import DEVICES
 from dvk.pipelines.sft.families import Text, sample, texts
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
@@ -50,7 +51,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
     known = {row["id"]: row for row in run.read(EXECUTED)}
     usable = [t for t in chosen if where(t.backend, config) is not None]
-    with bar("texts") as shown:
+    with Counted("texts") as shown:
         line = shown.add_task("execute", total=len(usable), completed=sum(t.id in known for t in usable))
         for text, wrong in outcomes([t for t in usable if t.id not in known], config, workers):
             row = {"id": text.id, "family": text.family, "task": text.task, "seed": text.seed, "wrong": wrong}

@@ -99,18 +99,22 @@ def train(request: Request, config: Config) -> dict[str, Any]:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
             if validates and team.told(not run.read(FILE)):
+                live.stage("validating before the first step")
                 row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
                 metrics.write([row])
                 live.step(row)
             while state.step < request.steps:
                 step, clock, written = state.step, Clock(), writer.usage.seconds
+                live.stage("preparing tasks", step)
                 subjects = draw.step(step)
                 clock.lap("draw")
                 mine = team.share(subjects)
+                live.stage("playing", step)
                 ended = list(play_many(mine, writer, state.library, config, judging=judging, step=step,
                                        on_turn=lambda key, turn: live.turn(key.role, turn)))
                 episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
+                live.stage("trying skills", step)
                 proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
                 tried = trials.try_skills(proposed, {s.task.id: s for s in subjects}, writer, state.library, config, judging, step, team,
                                           draw.earlier.subjects)
@@ -118,6 +122,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 if short_of_memory(state.learner.device):
                     judging.make_room()
                 worths = trials.worths(tried)
+                live.stage("learning", step)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
                 learned = [row for one in assigned for row in rows(one.episode)]
                 figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
@@ -132,6 +137,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                     figures |= churned(groom(state.library, config.library, step))
                 clock.lap("library")
                 if validates and ((step + 1) % validates == 0 or step + 1 == request.steps):
+                    live.stage("validating", step)
                     figures |= validate(run, step + 1, draw, state, writer, config, judging)
                     clock.lap("validate")
                 state.write(draw.memory())

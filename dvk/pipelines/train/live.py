@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from rich.console import Console
 from rich.live import Live as Screen
 from rich.text import Text
 
+from dvk.pipelines.report.counted import EVERY_S
+from dvk.pipelines.report.units import show_s
 from dvk.records import Role, Status, Turn
 
 COLUMNS = (("step", "step", "{:.0f}"), ("reward", "reward_turn_1", "{:.2f}"), ("right", "right", "{:.0%}"), ("fast_1", "fast_1", "{:.0%}"),
@@ -36,15 +39,44 @@ class Live:
         self._counts: Counter[str] = Counter()
         self._began = time.monotonic()
         self._headed = False
+        self._stage, self._ended, self._took, self._done = "starting", 0, 0.0, 0
+        self._every_s = 1.0 if watched else EVERY_S
+        self._stop = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="train-view", daemon=True) if not quiet else None
 
     def __enter__(self) -> Live:
         if self._screen is not None:
             self._screen.start()
+        if self._ticker is not None:
+            self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop.set()
         if self._screen is not None:
             self._screen.stop()
+
+    def stage(self, text: str, step: int | None = None) -> None:
+        """Something else begins, e.g. `learning`; of which step, counted from 0."""
+        self._stage = f"step {step + 1} of {self.num_steps}, {text}" if step is not None else text
+
+    def line(self) -> str:
+        """What the step at hand is at, and an estimate of what is left."""
+        counts = self._counts
+        told = [self._stage, show_s(time.monotonic() - self._began)]
+        if counts:
+            told.append(f"{counts['selection']} selections, {counts['policy']} kernels ({counts['right']} right), "
+                        f"{counts['summary']} summaries")
+        if self._ended:
+            told.append(f"about {show_s(self._took / self._ended * (self.num_steps - self._done))} left")
+        return ", ".join(told)
+
+    def _tick(self) -> None:
+        while not self._stop.wait(self._every_s):
+            if self._screen is not None:
+                self._screen.update(Text(self.line()))
+            else:
+                self.say(self.line())
 
     def say(self, text: str) -> None:
         """A line of its own."""
@@ -56,9 +88,7 @@ class Live:
         if role == "policy":
             self._counts["right"] += turn.verdict is not None and turn.verdict.status is Status.OK
         if self._screen is not None:
-            counts = self._counts
-            said = f"{counts['selection']} selections, {counts['policy']} kernels ({counts['right']} right), {counts['summary']} summaries"
-            self._screen.update(Text(f"{time.monotonic() - self._began:4.0f} s  {said}"))
+            self._screen.update(Text(self.line()))
 
     def step(self, row: Mapping[str, Any]) -> None:
         """A step has ended."""
@@ -68,4 +98,6 @@ class Live:
         cells = [form.format(row[key]) if isinstance(row.get(key), (int, float)) else "" for _, key, form in COLUMNS]
         self.console.print("  ".join(f"{cell:>10}" for cell in cells), soft_wrap=True)
         self._counts.clear()
-        self._began = time.monotonic()
+        now = time.monotonic()
+        self._ended, self._took, self._began = self._ended + 1, self._took + now - self._began, now
+        self._done = int(row.get("step", self._done))
