@@ -17,6 +17,7 @@ from dvk.errors import UsageError
 from dvk.harness.backends import default_device
 from dvk.learn import diversity, formats
 from dvk.learn.sources import InMemory, OnDisk, Source
+from dvk.pipelines import tracebacks
 from dvk.pipelines.report.units import many
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
@@ -94,6 +95,8 @@ def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
             told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, num_played, backend, workers).items()}}
         if config.collect.executed:
             told = {**told, **{f"gate_{k}": v for k, v in gate(run, config, workers).items()}}
+        if (line := tracebacks.told(run)) is not None:
+            print(line, file=sys.stderr)
         return told
     folder = run.path / "collect" / "imported"
     folder.mkdir(parents=True, exist_ok=True)
