@@ -9,9 +9,10 @@ import typer
 
 import dvk
 from dvk.cli import convert, doctor, eval, grooming, mcp, optimize, serve, sft, skills, train, verify
+from dvk.cli.help import App
 from dvk.errors import DvkError
 
-app = typer.Typer(
+app = App(
     name="dvk",
     help="Make PyTorch code faster with kernels that are written, proved and remembered.",
     no_args_is_help=True,

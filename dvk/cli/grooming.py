@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dvk.cli.help import App
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer()
+app = App()
 
 Library = Annotated[
     Path | None,

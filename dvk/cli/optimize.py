@@ -13,10 +13,10 @@ from dvk.cli.options import Conf, Settings
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="The file to make faster: model.py, or model.py:Name.")],
+    model: Annotated[str, typer.Argument(help="The file to make faster: model.py, model.py:Name or pkg.model:Name.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".'),
+        typer.Option("--input", help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.'),
     ] = None,
     also: Annotated[
         list[str] | None,

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli.help import App
 from dvk.cli.options import Conf, Settings
 
-app = typer.Typer(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
+app = App(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]

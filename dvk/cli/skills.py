@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dvk.cli.help import App
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from dvk.records import Skill
 
-app = typer.Typer(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
+app = App(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
 
 Library = Annotated[
     Path | None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    reference: Annotated[str | None, typer.Argument(help="The reference: model.py, or model.py:Name.")] = None,
+    reference: Annotated[str | None, typer.Argument(help="The reference: model.py, model.py:Name or pkg.model:Name.")] = None,
     candidates: Annotated[list[Path] | None, typer.Argument(help="Files that define ModelNew.")] = None,
     batch: Annotated[
         Path | None,
@@ -34,7 +34,7 @@ def command(
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", help='Example input where the file has no get_inputs(): "x=float32[64,1024]".'),
+        typer.Option("--input", help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.'),
     ] = None,
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,

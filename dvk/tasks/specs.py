@@ -53,12 +53,12 @@ def parse_input(text: str) -> InputSpec:
     """
     named = _NAMED.fullmatch(text.strip())
     if named is None:
-        raise TaskError(f"input `{text}` has no name", INPUT_HINT)
+        raise TaskError(f"input `{text}` has no name: it begins with a parameter of forward and `=`", INPUT_HINT)
     name, value = named["name"], named["value"].strip()
     tensor = _TENSOR.fullmatch(value)
     if tensor is None:
-        if re.match(r"\w+\[", value):
-            raise TaskError(f"cannot read input `{text}`", INPUT_HINT)
+        if (wrong := _wrong_in(value)) is not None:
+            raise TaskError(f"cannot read input `{text}`: {wrong}", INPUT_HINT)
         return InputSpec(name, value=_literal(value, f"input `{text}`", INPUT_HINT))
     dtype = ALIASES.get(tensor["dtype"], tensor["dtype"])
     if dtype not in (*FLOATS, *INTEGERS, "bool"):
@@ -137,11 +137,27 @@ def parse_dtype(text: str) -> str:
 
 def _dimensions(text: str, spec: str) -> tuple[int, ...]:
     pieces = [piece.strip() for piece in text.split(",")] if text.strip() else []
-    if not all(piece.isdigit() for piece in pieces):
-        raise TaskError(f"cannot read the sizes of input `{spec}`", INPUT_HINT)
+    if (wrong := next((piece for piece in pieces if not piece.isdigit()), None)) is not None:
+        raise TaskError(f"cannot read the sizes of input `{spec}`: `{wrong}` is not a whole number", INPUT_HINT)
     if any(int(piece) == 0 for piece in pieces):
         raise TaskError(f"input `{spec}` is empty", "give sizes of at least 1")
     return tuple(int(piece) for piece in pieces)
+
+
+def _wrong_in(value: str) -> str | None:
+    """What keeps a value from being a tensor that begins like one; None where it does not begin so."""
+    begun = re.match(r"(?P<dtype>[A-Za-z_.]+\d*)\s*(?P<open>[\[(])(?P<dims>[^\])]*)(?P<close>[\])]?)(?P<rest>.*)", value, re.DOTALL)
+    if begun is None:
+        return f"`{value}` has no sizes, as in `{value}[64,1024]`" if ALIASES.get(value, value) in (*FLOATS, *INTEGERS, "bool") else None
+    if begun["open"] == "(" and ALIASES.get(begun["dtype"], begun["dtype"]) not in (*FLOATS, *INTEGERS, "bool"):
+        return None
+    if (begun["open"], begun["close"]) != ("[", "]"):
+        return f"sizes stand in brackets, as in `{begun['dtype']}[{begun['dims']}]`"
+    if wrong := next((piece.strip() for piece in begun["dims"].split(",") if not piece.strip().isdigit()), None):
+        return f"the size `{wrong}` is not a whole number"
+    if begun["rest"]:
+        return f"after the sizes `<HIGH` and `:FILL` may stand, not `{begun['rest'].strip()}`"
+    return f"`{begun['dtype']}` is no dtype" if not re.fullmatch(r"[a-z]+\d*", begun["dtype"]) else f"`{value}` is no tensor"
 
 
 def _literal(text: str, what: str, hint: str) -> Any:

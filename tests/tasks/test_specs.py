@@ -70,3 +70,24 @@ def test_dtype() -> None:
     assert parse_dtype("torch.float16") == "float16"
     with pytest.raises(TaskError, match="int8"):
         parse_dtype("int8")
+
+
+@pytest.mark.parametrize(("text", "part"), [
+    ("float32[64]", "begins with a parameter of forward"), ("x=float32[64,a]", "`a` is not a whole number"),
+    ("x=float32[64", "brackets, as in `float32[64]`"), ("x=float32(64,8)", "brackets, as in `float32[64,8]`"),
+    ("x=int64[8]<abc", "not `<abc`"), ("x=float32[8]=3", "not `=3`"), ("x=float32[8] rand", "not `rand`"),
+    ("x=torch.float32[8]", "`torch.float32` is no dtype"), ("x=Float32[8]", "`Float32` is no dtype"),
+    ("x=flot32[8]", "unknown dtype `flot32`"),
+    ("x=float32", "has no sizes"), ("x=float32[8]:rnd", "unknown fill `rnd`"), ("x=float32[-1]", "`-1` is not a whole number"),
+    ("mode=mean", "not a Python literal"), ("x=float32[8,,8]", "whole number"),
+])  # fmt: skip
+def test_errors_name_the_bad_part(text: str, part: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        parse_input(text)
+    assert part in caught.value.message and "e.g." in caught.value.hint or "use one of" in caught.value.hint, caught.value.message
+
+
+def test_plain_values_of_every_kind() -> None:
+    for text, value in (("a=0.5", 0.5), ("a=-3", -3), ("a=True", True), ("a=None", None), ("a=[1, 2]", [1, 2]), ("a=(1,)", (1,)),
+                        ("a='tanh'", "tanh"), ("a={'k': 1}", {"k": 1})):  # fmt: skip
+        assert parse_input(text).value == value and parse_input(text).dtype is None

@@ -1,0 +1,134 @@
+"""What every command's help has besides its options: `-h`, examples that can be copied, options in groups, the grammar of inputs.
+
+Plain text, since rich's help takes as long to start as all else together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+GROUPS = {
+    "What to run": ("--input", "--also", "--init", "--eval", "--dtype", "--batch", "--tasks", "--validation", "--from", "--data", "--only"),
+    "Where it runs": ("--device", "--backend", "--judge", "--engine", "--workers"),
+    "Run folder and output": ("--out", "--resume", "--json", "--library", "--config", "--set"),
+}  # fmt: skip
+"""Headings and the options below them, of all commands; what is in none comes first, as `Options`."""
+
+EXAMPLES = {
+    "dvk": ("dvk doctor", "dvk optimize model.py", "dvk optimize pkg.model:Gate --input \"x=float32[64,1024]\"",
+            "dvk skills search softmax of long rows"),
+    "dvk optimize": ("dvk optimize model.py", "dvk optimize model.py:Gate --eval --budget-s 120 --out runs/gate",
+                     "dvk optimize pkg.model:Gate --init 512 --input \"x=float32[64,1024]\" --also \"x=float32[8,1024]\"",
+                     "dvk optimize model.py --out runs/gate --resume --budget-s 600", "dvk optimize model.py --backbone nano"),
+    "dvk verify": ("dvk verify model.py best.py", "dvk verify model.py:Gate new1.py new2.py --baseline compile",
+                   "dvk verify model.py best.py --tier claim --json", "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch"),
+    "dvk eval": ("dvk eval data/tasks/examples", "dvk eval my_tasks --policy nano --turns 4 --out runs/nano",
+                 "dvk eval my_tasks --policy auto:nano --turns 8 --baseline compile", "dvk eval --compare runs/a runs/b"),
+    "dvk sft": ("dvk sft --tasks 200 --out runs/sft", "dvk sft collect --tasks 200 --out runs/sft", "dvk sft fit --out runs/sft --resume"),
+    "dvk sft collect": ("dvk sft collect --tasks 200 --out runs/sft",),
+    "dvk sft filter": ("dvk sft filter --out runs/sft --against my_tasks",),
+    "dvk sft diversify": ("dvk sft diversify --out runs/sft",),
+    "dvk sft fit": ("dvk sft fit --out runs/sft --from nano --epochs 1",),
+    "dvk sft export": ("dvk sft export runs/sft my_model",),
+    "dvk train": ("dvk train --steps 20 --out runs/train", "dvk train --from nano --tasks my_tasks --steps 50",
+                  "dvk train --out runs/train --steps 100 --resume"),
+    "dvk skills": ("dvk skills search fused softmax", "dvk skills show softmax_online", "dvk skills list --tag attention"),
+    "dvk skills search": ("dvk skills search how do I fuse bias and gelu after a GEMM", "dvk skills search num_warps --limit 3 --json"),
+    "dvk skills show": ("dvk skills show softmax_online",),
+    "dvk skills list": ("dvk skills list --tag attention",),
+    "dvk skills add": ("dvk skills add my_skill.md",),
+    "dvk skills remove": ("dvk skills remove my_skill",),
+    "dvk skills import": ("dvk skills import skills.jsonl --library team.db",),
+    "dvk skills export": ("dvk skills export my_skills",),
+    "dvk skills stats": ("dvk skills stats",),
+    "dvk skills diff": ("dvk skills diff runs/train/skills.db ~/.dvk/skills.db",),
+    "dvk skills merge": ("dvk skills merge ~/.dvk/skills.db runs/train/skills.db",),
+    "dvk skills prune": ("dvk skills prune --dry-run",),
+    "dvk skills history": ("dvk skills history softmax_online",),
+    "dvk skills verify": ("dvk skills verify --library team.db",),
+    "dvk skills restore": ("dvk skills restore my_skill",),
+    "dvk convert": ("dvk convert problems.parquet my_tasks", "dvk convert examples.jsonl table.parquet --to combined"),
+    "dvk serve": ("dvk serve --port 8000",),
+    "dvk mcp": ("dvk mcp",),
+    "dvk doctor": ("dvk doctor",),
+}  # fmt: skip
+"""Command lines by command."""
+
+INPUTS = """\
+Inputs (--input), one for each parameter of forward:
+  NAME=DTYPE[SIZE,...]         normally distributed      x=float32[64,1024]
+  NAME=DTYPE[SIZE,...]:FILL    rand (0 to 1), randn,     w=float16[8]:rand
+                               ones or zeros
+  NAME=INTEGER[SIZE,...]<HIGH  uniform from 0 to HIGH-1  labels=int64[64]<1000
+                               (HIGH is 10 if left out; for class labels give the number of classes)
+  NAME=bool[SIZE,...]          fair coins                mask=bool[8,8]
+  NAME=VALUE                   any Python literal        scale=0.5  causal=True  sizes=[2,3]  mode='mean'
+DTYPE: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool; SIZE of a scalar tensor: x=float32[]"""
+
+
+def _ending(context: Any, formatter: Any) -> None:
+    path = context.command_path
+    if any("--input" in getattr(parameter, "opts", ()) for parameter in context.command.params):
+        formatter.write_paragraph()
+        formatter.write(f"{INPUTS}\n")
+    if examples := EXAMPLES.get(path):
+        formatter.write_paragraph()
+        formatter.write("Examples:\n" + "".join(f"  {line}\n" for line in examples))
+
+
+def _options(context: Any, formatter: Any) -> None:
+    grouped: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{heading: [] for heading in GROUPS}}
+    for parameter in context.command.get_params(context):
+        if (record := parameter.get_help_record(context)) is None:
+            continue
+        if parameter.param_type_name == "argument":
+            grouped["Arguments"].append(record)
+        else:
+            heading = next((h for h, names in GROUPS.items() if set(names) & set(parameter.opts)), "Options")
+            grouped[heading].append(record)
+    for heading, records in grouped.items():
+        if records:
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class Command(TyperCommand):
+    """See the module."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """In groups."""
+        _options(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """The grammar of inputs where there are some, and examples."""
+        _ending(ctx, formatter)
+
+
+class Group(TyperGroup):
+    """See the module."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each with its whole first sentence."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in found if command is not None])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples."""
+        _ending(ctx, formatter)
+
+
+class App(typer.Typer):
+    """Its commands have the help of this module."""
+
+    def __init__(self, **named: Any):
+        settings = {"help_option_names": ["-h", "--help"], **(named.pop("context_settings", None) or {})}
+        super().__init__(**{"cls": Group, "context_settings": settings, **named})
+
+    def command(self, name: str | None = None, **named: Any) -> Callable[[Any], Any]:
+        """As of `typer.Typer`."""
+        return super().command(name, **{"cls": Command, **named})
