@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from dvk.composer.effects import is_view, schema, shared, twin, written
+from dvk.composer.effects import UNDECLARED, is_view, schema, shared, twin, written
 from dvk.records import Node
 from tests.composer.programs import capture
 
@@ -134,3 +137,54 @@ LEFT: list[tuple[Callable[[torch.Tensor], Any], list[str]]] = [
 def test_writes_into_memory_of_the_graph_become_ordinary_operators_where_the_result_is_the_same(function: Any, left: list[str]) -> None:
     found = [n.op for n in capture(function, torch.randn(4, 4)).graph.nodes if written(n)]
     assert len(found) == len(left) and [op.split(".")[1] for op in found] == [op.split(".")[1] for op in left]
+
+
+class Sharing(torch.fx.Interpreter):
+    """Notes operators that return an operand's memory without declaring it."""
+
+    def __init__(self, graph: torch.fx.GraphModule):
+        super().__init__(graph)
+        self.found: set[str] = set()
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(n.target, torch._ops.OpOverload) and all(r.alias_info is None for r in n.target._schema.returns):
+            given = {_memory(t) for t in tree_leaves(self.fetch_args_kwargs_from_env(n))}
+            if any(_memory(t) in given - {0} for t in tree_leaves(result)):
+                self.found.add(n.target._schema.name.removeprefix("aten::"))
+        return result
+
+
+def _memory(value: Any) -> int:
+    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel()
+    return value.untyped_storage().data_ptr() if plain else 0
+
+
+@pytest.mark.slow
+def test_operators_that_share_memory_undeclared_are_listed() -> None:
+    pytest.importorskip("expecttest")
+    from tests.composer.operators import operators
+
+    found: set[str] = set()
+    tried = 0
+    for operator in operators():
+        if torch.float32 not in operator.dtypes:
+            continue
+        for sample in itertools.islice(operator.sample_inputs("cpu", torch.float32, requires_grad=False), 2):
+            leaves, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
+
+            def call(*tensors: torch.Tensor, leaves: Any = leaves, spec: Any = spec, operator: Any = operator) -> Any:
+                rest = iter(tensors)
+                first, args, kwargs = tree_unflatten([next(rest) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+                return operator(first, *args, **kwargs)
+
+            given = [v for v in leaves if isinstance(v, torch.Tensor)]
+            try:
+                with torch.no_grad():
+                    sharing = Sharing(make_fx(call, pre_dispatch=True, tracing_mode="real")(*given))
+                    sharing.run(*given)
+            except Exception:  # noqa: BLE001 - what cannot be traced is no graph
+                continue
+            found |= sharing.found
+            tried += 1
+    assert tried > 500 and "broadcast_tensors" in found and found <= UNDECLARED
