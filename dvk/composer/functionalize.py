@@ -44,7 +44,8 @@ def functionalized(graph: Graph) -> Graph:
                 same[node.name] = known
                 others = [m for m in members[memory.of(target)] if m.name not in known and at[m.name] < position]
                 alone = all(m.op not in ("input", "param", "buffer", "const") for m in members[memory.of(target)])
-                if alone and not any(last_read.get(m.name, -1) > position for m in others) and (pure := _pure(new, made)) is not None:
+                # What the operator reads under another name it may read while it writes.
+                if alone and not any(last_read.get(m.name, -1) >= position for m in others) and (pure := _pure(new, made)) is not None:
                     new = pure
                     now.update(dict.fromkeys(known, node.name))
         nodes.append(new)
@@ -89,7 +90,16 @@ def _pure(node: Node, made: dict[str, Node]) -> Node | None:
     outs = {argument.name for argument in declared.arguments if argument.written and argument.by_name}
     kwargs = {name: value for name, value in node.kwargs.items() if name not in outs}
     new = node.model_copy(update={"op": op, "kwargs": kwargs})
+    if outs and set(refs([node.kwargs[name] for name in outs])) & set(refs([list(new.args), kwargs])) and not _is_pointwise(op):
+        return None  # it writes what it reads
     return new if _kind(new, made) == (node.shape, node.dtype, _strides(node.shape, node.strides)) else None
+
+
+def _is_pointwise(op: str) -> bool:
+    import torch
+
+    _, packet, overload = op.split(".")
+    return torch.Tag.pointwise in getattr(getattr(torch.ops.aten, packet), overload).tags
 
 
 def _kind(node: Node, made: dict[str, Node]) -> tuple[Any, ...] | None:

@@ -75,7 +75,7 @@ def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], s
     try:
         with torch.no_grad(), torch.random.fork_rng(devices):
             observer.run(*values)
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError):
         return {}
     return observer.seen
 

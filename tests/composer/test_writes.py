@@ -177,6 +177,16 @@ def drawn_into_a_view(self: Any, x: torch.Tensor) -> Any:
 
 
 @step
+def out_that_is_read_meanwhile(self: Any, x: torch.Tensor) -> Any:
+    y, z = x[:4, :4] * 1, x * 1
+    v = y.view_as(y)
+    torch.sum(v[:, :1] + 0, 1, keepdim=True, out=y[:, :1])
+    torch.cumsum(v, 0, out=y)
+    torch.cumsum(z, 1, out=z)
+    return y, z
+
+
+@step
 def turned_in_place(self: Any, x: torch.Tensor) -> Any:
     y = x * 2
     y.t_().unsqueeze_(0)
