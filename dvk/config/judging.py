@@ -39,6 +39,8 @@ class Judge(Section):
         False, description="Outputs must have the reference's strides; else a contiguous output is right wherever its values are.")
     settled: float = Field(
         0.005, gt=0, description="Timing stops, at either tier, once the ratio's standard error is below this share.")
+    finite_only: bool = Field(
+        False, description="Try no NaN, infinity or value near overflow: a candidate that is exact for finite inputs only is ok, too.")
 
 
 class Optimize(Section):

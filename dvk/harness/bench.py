@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -33,10 +34,12 @@ from dvk.harness.board import Board, Layout, copied, layout_of
 from dvk.harness.case import Case
 from dvk.harness.cases import Cases
 from dvk.harness.compare import same_bits
+from dvk.harness.earlier import GARBAGE
+from dvk.harness.growth import growth
 from dvk.harness.intervals import settled
 from dvk.harness.lasting import look_back
-from dvk.harness.peer import Peer, Shot
-from dvk.records import Task
+from dvk.harness.peer import Failed, Peer, Shot
+from dvk.records import Status, Task
 
 WARM_ROUNDS = 2
 MIN_ROUNDS = 8
@@ -54,13 +57,13 @@ LATER, SOONER = 1.15, 0.8
 
 LATER_BYTES = 2 << 30
 """Copies of timed outputs that are kept to be compared after the device was given back."""
-
 MOST_BUFFERS = 64
 """Read after each timed call; of more than that some, others in each series."""
 
 OnOutput = Callable[[Case, list[torch.Tensor]], None]
-OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor]], None]
-"""Told the outputs of a timed call, and those buffers after it that the reference changes."""
+Told = tuple[list[Any], str]
+OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor], "Told | None"], None]
+"""Told the outputs of a timed call, those buffers after it that the reference changes, and what it returned besides tensors."""
 Outputs = list[tuple[Case, list[torch.Tensor], dict[str, torch.Tensor]]]
 
 
@@ -111,11 +114,12 @@ class Bench:
 
     def told_seed(self, case: Case) -> int:
         """The seed a runner is given: the case's where the module draws or gradients need it, else one that tells nothing."""
-        return case.seed if self.task.stochastic or case.backward else random.SystemRandom().getrandbits(31)
+        needed = self.task.stochastic or case.backward or case.key.other_mode
+        return case.seed if needed else random.SystemRandom().getrandbits(31)
 
     def board_for(self, case: Case) -> Board:
         """The lent inputs of a case's shapes, holding its values."""
-        name = case.key.variant
+        name = case.key.place
         if name not in self.boards:
             self.boards[name] = Board([layout_of(t) for t in case.inputs], self.task.device)
         board = self.boards[name]
@@ -130,12 +134,12 @@ class Bench:
         call = slots.empty(self.native.args, self.native.kwargs)
         peer.build(self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training)
 
-    def load(self, peer: Peer, number: int) -> list[str]:
-        """Give a runner the weight set `number`; names of what found no place."""
+    def load(self, peer: Peer, number: int, way: str = "load") -> list[str]:
+        """Give a runner the weight set `number`, a candidate in a way of `rewriting`; names of what found no place."""
         if not peer.trusted:  # it keeps the mapping: what is lent to it is lent to nobody else
             board, names = self._weights_board(number)
             try:
-                return peer.load(board, names)
+                return peer.load(board, names, way)
             finally:
                 board.close()
         if number not in self._weights:
@@ -195,7 +199,7 @@ class Bench:
         number = 0
         try:
             for peer in arms.values():
-                peer.enter(peer.returned or self._outputs(), kept)
+                peer.enter(peer.returned or self._outputs(), kept, tells=on_output is not None and self.native.spec_text != "*")
                 inside.append(peer)
             while True:
                 done = number - WARM_ROUNDS
@@ -216,8 +220,10 @@ class Bench:
                         samples.gaps_ms[name].append(shot.gap_ms)
                 if on_output is not None:
                     after = len(leaves) - len(kept)
-                    on_output(case, leaves[:after], dict(zip(kept, leaves[after:], strict=True)))
+                    on_output(case, leaves[:after], dict(zip(kept, leaves[after:], strict=True)), arms["candidate"].told)
                 number += 1
+            if on_output is not None:
+                self._bounded(arms["candidate"], arms["reference"])
         finally:
             for peer in inside:
                 peer.leave()
@@ -225,6 +231,13 @@ class Bench:
         if on_output is not None:
             self._untouched()
         return samples
+
+    def _bounded(self, candidate: Peer, reference: Peer) -> None:
+        """Refuse whose memory grows with every call."""
+        case, size = self.native, sum(e.same.nbytes for e in self.native.expected if isinstance(e.same, torch.Tensor))
+        again = lambda: candidate.shoot(self.told_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE)  # noqa: E731
+        if text := growth(candidate.footprint, reference.footprint, size, again):
+            raise Failed(Status.REJECTED, "time", text)
 
     def _untouched(self) -> None:
         if beside := self.board.written_beside():
@@ -313,7 +326,7 @@ class Bench:
                 later.append(told)
             else:
                 try:
-                    on_output(*told)
+                    on_output(*told, None)
                 except BaseException:  # whatever ends the series, the player must not wait for its next call
                     player.leave()
                     raise

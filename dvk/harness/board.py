@@ -57,6 +57,11 @@ def bytes_of(layout: Layout) -> int:
     return extent_of(layout) * dtype_of(layout).itemsize
 
 
+def empty_of(layout: Layout) -> torch.Tensor:
+    """A tensor of our own of this layout."""
+    return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
+
+
 def dtype_of(layout: Layout) -> torch.dtype:
     """As torch has it."""
     dtype: torch.dtype = getattr(torch, layout["dtype"])

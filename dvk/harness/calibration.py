@@ -95,6 +95,40 @@ class Calibration:
                 want.own, want.lower, want.wide = known.own, known.lower, known.wide
         return expected
 
+    def agreed(self, draw: Draw, answer: Answer, like: list[Expected], only_nan: bool) -> list[Expected]:
+        """Expected leaves for values that are not finite: open where variations of the reference disagree on what an element is.
+
+        Args:
+            draw: the call.
+            answer: the reference's.
+            like: leaves of a call that was calibrated.
+            only_nan: no infinity and nothing near overflow is among the inputs.
+        """
+        expected = self.followed(draw, answer, like)
+        others = [self._truth(draw, answer), self.reference.otherwise(draw), self.reference.disturbed(draw, NOISE_SEED)]
+        everywhere, chooses = self.reference.spread(draw, "everywhere")
+        others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
+        if not (only_nan and chooses):
+            others.append(everywhere)
+        for number, want in enumerate(expected):
+            if not isinstance(want.same, torch.Tensor):
+                continue
+            if want.scale is None and want.same.dtype is not torch.bool:  # which of several NaN an index names is arbitrary
+                want.open = torch.ones_like(want.same, dtype=torch.bool)
+                continue
+            want.vague = not only_nan
+            found = torch.zeros(compare.real(want.same).shape, dtype=torch.bool, device=want.same.device)
+            for other in others:
+                if (leaf := _leaf(other, number, want)) is not None:
+                    found |= leaf != want.same if want.scale is None else self._disagree(want, leaf)
+            want.open = found if bool(found.any()) else None
+        return expected
+
+    def _disagree(self, want: Expected, leaf: torch.Tensor) -> torch.Tensor:
+        one, other = compare.real(want.same), compare.real(leaf).to(compare.real(want.same).dtype)
+        off = compare.ratios(want.same, leaf, replace(want, wide=True))[1].reshape(one.shape)
+        return compare.kinds_differ(one, other) | (one.isfinite() & (off > self.precision.ceiling.worst))
+
     def held(self, draw: Draw, spec_text: str, expected: list[Expected]) -> bool:
         """Hold followed leaves against float64 after all, as `calibrated` does; whether any is now.
 
@@ -115,7 +149,11 @@ class Calibration:
         # The reference may return a weight or an input, which later calls overwrite.
         held = [*named_tensors((draw.args, draw.kwargs)), *self.reference.model.named_parameters()]
         pointers = {t.untyped_storage().data_ptr() for _, t in held}
-        return [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+        found = [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+        for want in found:
+            if isinstance(want.same, float):
+                want.admitted = self.precision.floor
+        return found
 
     def _truth(self, draw: Draw, answer: Answer) -> Answer | None:
         if num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]]) > self._room:

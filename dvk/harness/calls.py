@@ -12,7 +12,7 @@ equal nesting whatever process wrote them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -55,6 +55,19 @@ def call(
     with torch.no_grad(), seeded(seed), under or nullcontext():
         result = model(*args, **kwargs)
     return apart(model, result) if separate else result
+
+
+@contextmanager
+def in_mode(model: nn.Module, other: bool) -> Iterator[None]:
+    """The body runs in the other of train and eval mode, if asked."""
+    flags = {module: module.training for module in model.modules()} if other else {}
+    if other:
+        model.train(not model.training)
+    try:
+        yield
+    finally:
+        for module, training in flags.items():
+            module.training = training
 
 
 def describe(result: Any) -> tuple[list[Any], str]:

@@ -71,7 +71,7 @@ class Case:
     @property
     def draw(self) -> Draw:
         """The inputs, to be run again."""
-        return Draw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose)
+        return Draw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose, self.key.other_mode)
 
 
 @dataclass(frozen=True)

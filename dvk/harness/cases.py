@@ -32,22 +32,17 @@ from dvk.harness.calibration import Calibration
 from dvk.harness.calls import Buffers, NotDifferentiable
 from dvk.harness.case import Case, Outcome, num_bytes
 from dvk.harness.compare import Expected
-from dvk.harness.families import NATIVE, STRAYS, TIES, derive, kind_of, zero_mean_already
+from dvk.harness.drawing import Drawing
+from dvk.harness.families import ARGUED, NATIVE, NONFINITE, STRAYS, TIES, zero_mean_already
+from dvk.harness.further import Further, Unfit
 from dvk.harness.keeping import rooms
-from dvk.harness.keys import Key, beyond, reduced
+from dvk.harness.keys import OTHER_MODE, Key
 from dvk.harness.seeds import derived
 from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import Class, class_of
 from dvk.harness.truth import Answer, Draw, Reference
 from dvk.harness.weights import INTEGERS, WeightSets
-from dvk.records import ShapeVariant
 from dvk.tasks.build import Built
-from dvk.tasks.draw import Call
-from dvk.tasks.trees import map_tensors, named_tensors
-
-
-class Unfit(Exception):
-    """An input set on which nobody should be judged; the message says why."""
 
 
 class Cases:
@@ -75,8 +70,8 @@ class Cases:
         self._calibration = Calibration(self.reference, self.precision, task.device)
         self._seed = seed
         self._backward = bool(self.keys) and self.keys[0].backward
-        self._small = reduced(task)
-        self._pools: dict[int, Call] = {}
+        self.drawing = Drawing(built, self.reference, seed)
+        self._further = Further(self.reference, self.drawing, self._calibration, self._base, self._fitting)
         self._kept: dict[Key, Case | None] = {}
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
@@ -99,7 +94,8 @@ class Cases:
         try:
             case = self._made(key)
         except Unfit as reason:
-            self.skipped.setdefault(key.family if key.family != NATIVE else key.variant, str(reason))
+            name = OTHER_MODE if key.other_mode else key.family if key.family != NATIVE else key.variant
+            self.skipped.setdefault(name, str(reason))
             self._kept[key] = None
             return None
         self._keep(key, case)
@@ -189,6 +185,9 @@ class Cases:
             case.looked_up = True
             if self._calibration.held(case.draw, case.spec_text, case.expected):
                 found = self._agree(case, leaves, spec_text)
+        if not found.ok and case.key.family in NONFINITE:
+            hint = "; --set judge.finite_only=true admits what is right for finite inputs of ordinary size only"
+            return replace(found, text=f"{found.text}{hint}")
         return found
 
     def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
@@ -208,8 +207,8 @@ class Cases:
     # ------------------------------------------------------------ making
 
     def _made(self, key: Key) -> Case:
-        if key.family != NATIVE:
-            return self._family(key)
+        if key.family != NATIVE or key.other_mode:
+            return self._derived(key)
         self._vet_weights(key.weights)
         base = self._base(key.backward)
         if (kept := self._kept.get(key)) is not None:
@@ -220,14 +219,14 @@ class Cases:
         """What is known of the native case that was held against float64; its tensors may be gone."""
         if backward not in self._bases:
             seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
-            case = self._held_against_truth(Key(self._cheap(), NATIVE, 0, seed, backward))
+            case = self._held_against_truth(Key(self.drawing.cheap(), NATIVE, 0, seed, backward))
             self._keep(case.key, case)
             thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]
 
     def _held_against_truth(self, key: Key) -> Case:
-        draw, _ = self._drawn(key)
+        draw, _ = self.drawing.drawn(key)
         try:
             answer = self.reference.run(draw)
         except NotDifferentiable as error:
@@ -243,7 +242,7 @@ class Cases:
     def _followed(self, key: Key) -> Case:
         base = self._base(key.backward)
         key = replace(key, weights=self.sets.effective(key.weights))
-        draw, _ = self._drawn(key)
+        draw, _ = self.drawing.drawn(key)
         answer = self.reference.run(draw)
         if answer.spec_text != base.spec_text:
             raise Unfit("the reference returns another structure")
@@ -256,7 +255,7 @@ class Cases:
             return None
         like, keep_sign = self._lurking
         base = self._base(False)
-        draw, changed = self._drawn(replace(key, family=STRAYS), keep_sign)
+        draw, changed = self.drawing.drawn(replace(key, family=STRAYS), keep_sign)
         try:
             answer = self.reference.run(draw)
         except Exception:  # noqa: BLE001 - values of our making
@@ -270,13 +269,22 @@ class Cases:
             want.admitted = want.admitted.at_least(other.admitted)
         return self._case(replace(key, family=STRAYS), draw, answer, expected)
 
+    def _derived(self, key: Key) -> Case:
+        if key.variant not in self.built.variants:
+            key = replace(key, variant=self.drawing.cheap())
+        if not key.other_mode and key.family not in (*ARGUED, *NONFINITE):
+            return self._family(key)
+        self._vet_weights(key.weights)
+        key = replace(key, weights=self.sets.effective(key.weights))
+        if key.other_mode:
+            return self._further.other_mode(key)
+        return self._further.argued(key) if key.family in ARGUED else self._further.nonfinite(key)
+
     def _family(self, key: Key) -> Case:
         reason = "no floating input whose values could be changed"
-        if key.variant not in self.built.variants:
-            key = replace(key, variant=self._cheap())
         for weights, keep_sign in self._attempts(key):
             tried = replace(key, weights=weights)
-            draw, changed = self._drawn(tried, keep_sign)
+            draw, changed = self.drawing.drawn(tried, keep_sign)
             if not changed:
                 continue
             if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
@@ -341,7 +349,7 @@ class Cases:
         self._vetted.add(weights)
         base = self._base(False)
         try:
-            answer = self.reference.run(self._drawn(replace(base.key, weights=weights))[0])
+            answer = self.reference.run(self.drawing.drawn(replace(base.key, weights=weights))[0])
         except Exception as error:  # noqa: BLE001 - weights of our making are ours to take back, whatever they broke
             why = f"the reference raises {type(error).__name__} under weights drawn anew"
         else:
@@ -351,50 +359,6 @@ class Cases:
             why = "the reference returns NaN or infinity under weights drawn anew"
         self.sets.retire(weights)
         self.skipped[f"weights {weights}"] = why
-
-    def _cheap(self) -> str:
-        """The variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
-        if self._small is not None and not self._pools:
-            try:
-                draw = self._drawn(Key(self._small.name, NATIVE, 0, 0))[0]
-                if beyond(self._small, self.built.task, [t for _, t in named_tensors((draw.args, draw.kwargs))]):
-                    raise Unfit("integers may index what is smaller now")  # at which a GPU ends the process
-                self.reference.run(draw)
-            except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
-                self._small = None
-        return self._small.name if self._small is not None else NATIVE
-
-    def _drawn(self, key: Key, keep_sign: bool = False) -> tuple[Draw, list[torch.Tensor]]:
-        """The inputs of a key, and the native tensors that its family changed."""
-        small = self._small
-        if small is not None and key.variant == small.name:
-            args, kwargs = self._pool(small, max(key.weights, 1))
-        else:
-            args, kwargs = self.built.inputs(key.seed, key.variant)
-        native = Draw(args, kwargs, seed := derived(self._seed, "call", key.seed), key.weights, key.backward)
-        changed: list[torch.Tensor] = []
-        if key.family == NATIVE:
-            return native, changed
-        domain = self.reference.domain(native)
-        generator = torch.Generator(self.built.task.device).manual_seed(key.seed + 1)
-        loose: list[bool] = []
-
-        def other(tensor: torch.Tensor) -> torch.Tensor:
-            kind = kind_of(tensor, domain)
-            loose.append(kind != "fixed")
-            made = derive(key.family, tensor, kind, generator, keep_sign)
-            if made is not tensor:
-                changed.append(tensor)
-            return made
-
-        args, kwargs = map_tensors(other, (args, kwargs))
-        return Draw(args, kwargs, seed, key.weights, key.backward, loose), changed
-
-    def _pool(self, small: ShapeVariant, number: int) -> Call:
-        """One reduced native draw from which all families are derived: drawing it costs as much as a full one."""
-        if number not in self._pools:
-            self._pools[number] = self.built.inputs(derived(self._seed, "pool", number), small)
-        return self._pools[number]
 
     def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
         return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)

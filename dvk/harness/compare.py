@@ -9,6 +9,7 @@ what is admitted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,9 +29,9 @@ TINY = 1e-30
 class Expected:
     """One output leaf of the reference, as `calls.describe` lists them.
 
-    `same` is what the reference computed; `truth` the same in float64, rounded to float32 unless that would show,
+    `same` is what the reference computed, a tensor or a constant; `truth` the same in float64, rounded to float32 unless that would show,
     or None where there is none; `scale` the rows' scales and `rms` the whole output's; `admitted` the errors
-    admitted, zero for exact types; `own` and `lower` as in `tolerance`.
+    admitted, of a Python float relative to itself, zero for exact types; `own` and `lower` as in `tolerance`.
     """
 
     name: str
@@ -44,10 +45,14 @@ class Expected:
     finite: bool = True
     wide: bool = False
     """Compared in float64: float32's own rounding would show."""
+    open: torch.Tensor | None = None
+    """By element (real and imaginary parts are two), where anything is right; None: nowhere."""
+    vague: bool = False
+    """A NaN was made of infinities, as which it may come out as well."""
 
     def thin(self) -> Expected:
         """What later draws need of it, without its tensors."""
-        return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0])
+        return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0], open=None)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def structure(
         return Difference(f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}")
     for leaf, want in zip(leaves, expected, strict=True):
         if not isinstance(want.same, torch.Tensor):
-            if type(leaf) is not type(want.same) or repr(leaf) != repr(want.same):
+            if type(leaf) is not type(want.same) or not (repr(leaf) == repr(want.same) or _close(leaf, want)):
                 return Difference(f"`{want.name}` is {_shown(leaf)} instead of {_shown(want.same)}")
             continue
         if not isinstance(leaf, torch.Tensor):
@@ -91,6 +96,12 @@ def notes(leaves: list[Any], expected: list[Expected]) -> Iterator[str]:
             yield f"`{want.name}` is contiguous where the reference's strides are {tuple(want.same.stride())}"
 
 
+def _close(number: Any, want: Expected) -> bool:
+    """A Python float that another order of summation may have made of the reference's."""
+    off = abs(number - want.same) if isinstance(number, float) and isinstance(want.same, float) else math.nan
+    return off == off and off <= want.admitted.worst * abs(want.same)
+
+
 def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None]:
     """The errors, and what is wrong if they exceed what is admitted.
 
@@ -98,7 +109,7 @@ def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None
     """
     same = want.same
     if want.scale is None:
-        if torch.equal(got, same):
+        if torch.equal(got, same) or (want.open is not None and bool(((got == same) | want.open).all())):
             return NONE, None
         return Errors(float("inf"), float("inf")), Difference(f"`{want.name}`: {_unequal(got, same)}", float("inf"))
     if got.dtype == same.dtype and torch.equal(got, same):
@@ -128,7 +139,8 @@ def errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
     compute = torch.float64 if want.wide else torch.float32
     columns = mine.numel() // want.scale.numel()
     mine, theirs = mine.reshape(-1, columns), theirs.reshape(-1, columns)
-    skip = None if want.finite else ~real(want.same).reshape(-1, columns).isfinite()
+    skip = _skipped(want)
+    skip = None if skip is None else skip.reshape(-1, columns)
     chunk = max(1, (CHUNK if got.device.type == "cpu" else 256 * CHUNK) // columns)
     worst, squares = [], []
     for start in range(0, len(mine), chunk):
@@ -150,9 +162,22 @@ def ratios(got: torch.Tensor, target: torch.Tensor, want: Expected) -> tuple[tor
     compute = torch.float64 if want.wide else torch.float32
     y = real(target).to(compute).reshape(len(want.scale), -1)
     move = (real(got).to(compute).reshape(y.shape) - y).abs().nan_to_num_(nan=float("inf"), posinf=float("inf"))
-    if not want.finite:
-        move = move.masked_fill(~real(want.same).reshape(y.shape).isfinite(), 0.0)
+    if (skip := _skipped(want)) is not None:
+        move = move.masked_fill(skip.reshape(y.shape), 0.0)
     return move, move / (y.abs() + want.scale[:, None])
+
+
+def _skipped(want: Expected) -> torch.Tensor | None:
+    """Elements whose size is not compared: those of which none is asked, and those that have none."""
+    if want.finite:
+        return want.open
+    infinite = ~real(want.same).isfinite()
+    return infinite if want.open is None else infinite | want.open
+
+
+def kinds_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """By element of two real tensors, where one is a NaN or an infinity and the other is not the same."""
+    return (one.isnan() != other.isnan()) | (one.isinf() != other.isinf()) | (other.isinf() & (one != other))
 
 
 def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
@@ -241,12 +266,15 @@ def _outside(got: torch.Tensor, want: torch.Tensor, exact_strides: bool) -> str 
 
 
 def _special(got: torch.Tensor, want: Expected) -> Difference | None:
-    if want.finite:
+    if want.finite and want.open is None:
         return None
     mine, theirs = real(got), real(want.same)
-    wrong = (mine.isnan() != theirs.isnan()) | (mine.isinf() != theirs.isinf()) | (theirs.isinf() & (mine != theirs))
+    wrong = kinds_differ(mine, theirs)
+    if want.vague:
+        wrong &= ~theirs.isnan() | mine.isfinite()
+    wrong = wrong if want.open is None else wrong & ~want.open
     count = int(wrong.sum())
-    return Difference(f"`{want.name}`: NaN or infinity differs at {count} of {theirs.numel()} elements") if count else None
+    return Difference(f"`{want.name}`: NaN or infinity differs at {count} of {wrong.numel()} elements") if count else None
 
 
 def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:

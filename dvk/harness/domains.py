@@ -29,6 +29,8 @@ class Domain:
     """Some operator takes nothing outside [0, 1]."""
     indices: bool = False
     """Floating values become integers, and integers index."""
+    decisions: int = 0
+    """Values of tensors that Python looked at."""
 
     @property
     def demanding(self) -> bool:
@@ -42,11 +44,12 @@ class Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._probabilities = self._indexed = self._converted = False
+        self._decisions = 0
 
     @property
     def domain(self) -> Domain:
         """What was seen."""
-        return Domain(self._probabilities, self._indexed and self._converted)
+        return Domain(self._probabilities, self._indexed and self._converted, self._decisions)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -57,6 +60,7 @@ class Watch(TorchDispatchMode):
         name = func._schema.name.partition("::")[2].rstrip("_")
         self._probabilities |= name in _PROBABILITIES
         self._indexed |= name in _INDEXED
+        self._decisions += name == "_local_scalar_dense"
         if name in ("_to_copy", "copy") and args and isinstance(args[0], torch.Tensor):
             given = [t for _, t in named_tensors((args, kwargs or {}))]
             self._converted |= not _floating(result) and any(_floating(t) for t in given)

@@ -22,6 +22,8 @@ HELD_ON = frozenset({"cpu"})
 """Devices on which outputs are held, timed calls or not. What a GPU's runner would be asked is written, and has not met a GPU."""
 HOLD, DROP = b"h", b"p"
 """Prepare the next call; what the last one returned is held until the next such byte, or is let go."""
+GARBAGE = b"g"
+"""As DROP; cycles of garbage are collected, too."""
 SPAN = 4
 """Calls, on average, over which outputs are held."""
 BYTES = 4096

@@ -18,14 +18,14 @@ import torch
 from pydantic import ValidationError
 
 from dvk.config import Judge
-from dvk.harness import compare
-from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Trespass
+from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Told, Trespass
 from dvk.harness.board import Board, layout_claimed
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
 from dvk.harness.faults import claims
-from dvk.harness.keys import Key
+from dvk.harness.holding import MOST_BYTES, Changed, Holding, leaves_of
+from dvk.harness.keys import OTHER_MODE, Key
 from dvk.harness.lasting import Lasting, Overwritten
 from dvk.harness.link import Gone
 from dvk.harness.own import Own
@@ -38,9 +38,6 @@ Findings = dict[str, Any]
 
 INTERPRETER_SHARE = 0.6
 """Of a candidate's time: where nothing is timed and checking is slow, later input sets are left out after this."""
-
-MOST_BYTES = 64 << 20
-"""A candidate may return this much more than the reference before it is refused unread."""
 
 MOST_PROFILE = 1 << 20
 """Characters of a profile that are believed."""
@@ -98,6 +95,9 @@ class Examination:
         self.home = ""
         self.contract = "module"
         self.lasting = Lasting(cases, peer)
+        self.holding = Holding(cases, bench, peer)
+        self.untried: dict[str, str] = {}
+        """Input sets that it was not compared on, by name, and why."""
 
     def run(
         self,
@@ -146,7 +146,7 @@ class Examination:
                     with self.own.loaded():
                         self.bench.introduce(self.peer, source)
                         self.peer.answer()
-                        self.follows = self._load(0)
+                        self.follows = self.holding.load(0)
                 elif plan is None:
                     self.bench.introduce(self.peer, source)
                     self.peer.answer()
@@ -188,7 +188,7 @@ class Examination:
                 return {**timed, **found, "coverage": self._covered()}
             self.say("check")
             for told in outputs:
-                self._timed_output(*told)
+                self._timed_output(*told)  # a plan returns what else there is as it was recorded
             return self._findings(
                 Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
             )
@@ -200,7 +200,7 @@ class Examination:
             return self._findings(Status.MISMATCH, stage, error=str(error))
         except Trespass as error:
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
-        except (InputChanged, Overwritten) as error:
+        except (InputChanged, Overwritten, Changed) as error:
             return self._findings(Status.MISMATCH, stage, error=f"{'in a timed call: ' if stage == 'time' else ''}{error}")
         except Interfered as error:
             return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
@@ -223,7 +223,7 @@ class Examination:
             "num_checks": len(self.checked),
             "shapes": list(dict.fromkeys(case.text for case in self.checked)),
             "families": list(dict.fromkeys(case.key.family for case in self.checked)),
-            "skipped": dict(self.cases.skipped),
+            "skipped": self.cases.skipped | self.untried,
             "notes": list(self.notes),
             "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
             **more,
@@ -236,49 +236,41 @@ class Examination:
 
     def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None, again: bool) -> None:
         """`again`: the native shape is called a second time, where no key does it next and no time is taken of it."""
-        loaded, variant = -100, self.bench.native.key.variant
+        loaded, place = -100, self.bench.native.key.place
         for key in keys:
             if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
                 break
             case = self._case(key)
-            if case is None or (case.key.weights and self.checked and not self.follows):
+            if case is None or (case.key.weights and self.checked and not self.follows) or self._is_beyond(case):
                 continue
-            if again and len(self.checked) == 1 and case.key.variant != variant:
+            if again and len(self.checked) == 1 and case.key.place != place:
                 self._check(self.bench.native, self.bench.board_for(self.bench.native))
             if case.key.weights != loaded:
                 if self.follows:
-                    self._weights_kept(loaded)
+                    self.holding.check_kept(loaded)
                 loaded = case.key.weights
-                self.follows = self._load(loaded)
+                self.follows = self.holding.load(loaded)
                 if loaded and not self.follows:
                     continue
             board = self.bench.board_for(case)
-            if case.key.variant != variant:
+            if case.key.place != place:
                 self.peer.lend(board, case.args, case.kwargs, case.key.variant)
-                variant = case.key.variant
+                place = case.key.place
                 self.lasting.forget()
             self._check(case, board)
         if again and len(self.checked) == 1:
             self._check(self.bench.native, self.bench.board_for(self.bench.native))
         if self.follows:
-            self._weights_kept(loaded)
+            self.holding.check_kept(loaded)
             if loaded:
-                self.bench.load(self.peer, 0)
-        if variant != self.bench.native.key.variant:
+                self.holding.restore()
+        if place != self.bench.native.key.place:
             native = self.bench.native
             self.peer.lend(self.bench.board_for(native), native.args, native.kwargs, native.key.variant)
 
-    def _load(self, number: int) -> bool:
-        """Whether it takes the weights of a set; who takes none is judged under one set only, so must need none."""
-        missing = self.bench.load(self.peer, number)
-        if needed := self.cases.needed(missing):
-            shapes = "x".join(map(str, self.cases.state(0)[needed[0]].shape)) or "scalar"
-            error = (
-                f"nothing in it stands for the weight `{needed[0]}` ({shapes}), which the result depends on: keep the reference's "
-                "parameters under their names, and make copies, packed or folded, anew after load_state_dict"
-            )
-            raise Failed(Status.REJECTED, "check", error)
-        return not self.cases.sets.names & set(missing)
+    def _is_beyond(self, case: Case) -> bool:
+        """A plan was recorded with the example's arguments, in one mode."""
+        return self.contract == "plan" and bool(case.key.told or case.key.other_mode)
 
     def _case(self, key: Key) -> Case | None:
         """The reference's work is not the candidate's time."""
@@ -290,7 +282,13 @@ class Examination:
 
     def _check(self, case: Case, board: Board) -> None:
         with self.lasting.watched(), self.turn() if self.checked else nullcontext():  # many compile at their first call, and need not wait
-            answer = self._called(case, backward=case.backward)
+            try:
+                answer = self._called(case, backward=case.backward, other_mode=case.key.other_mode)
+            except Failed as error:
+                if not case.key.other_mode:
+                    raise
+                self.untried[OTHER_MODE] = f"the candidate raises there: {error.error}"
+                return
         leaves, spec = claims(answer)
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if changed := board.holds(case.inputs):
@@ -310,7 +308,7 @@ class Examination:
     def _accept(self, outcome: Outcome, where: str = "") -> None:
         self.tolerance = max(self.tolerance, outcome.tolerance)
         if not outcome.ok:
-            raise Wrong(f"{where}{outcome.text}{self._excuse()}", outcome.worst)
+            raise Wrong(f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst)
         self.worst = max(self.worst, outcome.worst)
         self.notes |= dict.fromkeys(outcome.notes)
 
@@ -322,15 +320,7 @@ class Examination:
     def _buffers_agree(self, case: Case) -> None:
         """Running statistics are part of what a module in train mode computes."""
         if case.buffers:
-            self._accept(self.cases.check_buffers(case, self._named("buffers", set(case.buffers))))
-
-    def _weights_kept(self, number: int) -> None:
-        """Weights change through load_state_dict only."""
-        state = self.cases.state(number)
-        for name, mine in self._named("parameters", set(state)).items():
-            turned = name in self.peer.aliases.values() and state[name].dim() > 1  # its values are seen in outputs
-            if not turned and not compare.same_bits(mine, state[name].detach()):
-                raise Wrong(f"it changes the weight `{name}`")
+            self._accept(self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers))))
 
     def _bare(self, case: Case) -> None:
         """One call without PyTorch's operators, checked."""
@@ -339,17 +329,6 @@ class Examination:
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
             raise Failed(Status.MISMATCH, "check", str(outcome.text))
-
-    def _named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
-        """Copies of the candidate's buffers or parameters."""
-        answer = self.peer.ask("tensors", which=which)
-        leaves, names = claims(answer)[0], answer.get("names")
-        if not isinstance(names, list) or len(names) != len(leaves):
-            raise Interfered("it wrote to the judge's line")
-        called = [self.peer.aliases.get(str(name), str(name)) for name in names]
-        held = [(name, leaf) for name, leaf in zip(called, leaves, strict=True) if name in wanted]
-        values = self.peer.fetch([leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES)
-        return {name: value for (name, _), value in zip(held, values, strict=True) if isinstance(value, torch.Tensor)}
 
     # ------------------------------------------------------------ time
 
@@ -385,10 +364,14 @@ class Examination:
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
         return {"profile": found and found.model_dump(mode="json")}
 
-    def _timed_output(self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
-        given = iter(outputs)
-        leaves = [next(given) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
-        self._accept(self.cases.check(case, leaves, case.spec_text), "in a timed call: ")
+    def _timed_output(
+        self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
+        told: Told | None = None,
+    ) -> None:
+        wanted = [e.same for e in case.expected]
+        constants, text = told or ([one for one in wanted if not isinstance(one, torch.Tensor)], case.spec_text)
+        leaves = leaves_of(wanted, outputs, constants)
+        self._accept(self.cases.check(case, leaves, text), "in a timed call: ")
         if buffers:
             few = replace(case, buffers={name: case.buffers[name] for name in buffers})
             self._accept(self.cases.check_buffers(few, dict(buffers)), "in a timed call: ")

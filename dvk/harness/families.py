@@ -1,4 +1,4 @@
-"""Kinds of inputs, derived from a native draw: only floating values change, everything else stays native.
+"""Kinds of inputs, derived from a native draw: only floating values change, everything else stays native (but for `ARGUED`).
 
     native         what get_inputs() draws
     zero_mean      normal values of the native size: positive inputs hide errors behind a growing sum, so that on
@@ -9,6 +9,7 @@
     constant_rows  some rows one value throughout, some zero
     strays         native but for a few single elements of another size or sign: who looks at a sample of the inputs
                    to tell native ones does not see them; timed draws have them, too
+    nan, infinite, huge   a few single elements are that, or a row
 
 What would lose its meaning stays native in every family (`kind_of`): labels, masks, indices, single
 numbers, values that sum to one, sorted values, and tensors with infinities. Zeros of a sparse tensor
@@ -30,7 +31,14 @@ from dvk.harness.domains import Domain
 
 NATIVE = "native"
 STRAYS = "strays"
-FAMILIES = ("zero_mean", "integers", STRAYS, "heavy_tail", "large", "small", "constant_rows")
+ARGUED = ("arguments", "edges", "exceptions")
+"""Families in which what is no floating data is drawn otherwise, and only that (`arguments`)."""
+NONFINITE = ("nan", "infinite", "huge")
+"""Families with values that are not finite, or too large to be squared."""
+FAMILIES = (
+    "zero_mean", "integers", "arguments", STRAYS, "nan", "heavy_tail", "large", "exceptions", "infinite", "small", "edges",
+    "constant_rows", "huge",
+)
 """Besides the native one, most telling first."""
 WITHIN_UNIT = ("integers", "small", "constant_rows", STRAYS)
 """Families that keep what lies in [0, 1] there."""
@@ -62,7 +70,7 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     sample = tensor.reshape(-1)[::stride][: 2 * SAMPLE].float()
     if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool((sample == sample.round()).all()):
         return "fixed"
-    if _ordered(tensor) or (low >= 0 and _normalised(tensor)):
+    if ordered(tensor) or (low >= 0 and normalised_along(tensor) is not None):
         return "fixed"
     if domain.probabilities and low >= 0 and high <= 1:
         return "unit"
@@ -86,7 +94,7 @@ def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Gener
         keep_sign: leave inputs alone that are never negative; strays in them are not negative either.
     """
     cautious = keep_sign and kind != "signed"
-    if kind == "fixed" or (cautious and family != STRAYS) or (kind == "unit" and family not in WITHIN_UNIT):
+    if kind == "fixed" or (cautious and family != STRAYS and family not in NONFINITE) or (kind == "unit" and family not in WITHIN_UNIT):
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     positive = cautious or kind == "unit" if family == STRAYS else kind != "signed"
@@ -160,6 +168,36 @@ def _strays(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator:
     return made.reshape(native.shape)
 
 
+def _nan(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return _spoilt(native, [math.nan], generator)
+
+
+def _infinite(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return _spoilt(native, [math.inf] if positive else [math.inf, -math.inf], generator)
+
+
+def _huge(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    most = torch.finfo(dtype).max
+    sizes = [most, most / 3, most**0.75, most**0.5 * 4]
+    return _spoilt(native, sizes if positive else [*sizes, *[-size for size in sizes]], generator)
+
+
+def _spoilt(native: torch.Tensor, values: list[float], generator: torch.Generator) -> torch.Tensor:
+    """Some of the values at a few places, in one of four draws a whole row of them."""
+    made = native.reshape(-1).clone()
+
+    def drawn(high: int, count: int) -> torch.Tensor:
+        return torch.randint(0, high, (count,), device=made.device, generator=generator)
+
+    of = torch.tensor(values, dtype=made.dtype, device=made.device)
+    length = row_length(native.shape)
+    if int(drawn(4, 1)) == 0 and made.numel() >= 4 * length:
+        made.view(-1, length)[int(drawn(made.numel() // length, 1))] = of[drawn(len(of), 1)]
+    count = min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, made.numel() // 16))
+    made[drawn(made.numel(), count)] = of[drawn(len(of), count)]
+    return made.reshape(native.shape)
+
+
 _MAKERS: dict[str, Maker] = {
     "zero_mean": _zero_mean,
     "integers": _integers,
@@ -168,6 +206,9 @@ _MAKERS: dict[str, Maker] = {
     "heavy_tail": _heavy_tail,
     "constant_rows": _constant_rows,
     STRAYS: _strays,
+    "nan": _nan,
+    "infinite": _infinite,
+    "huge": _huge,
 }
 
 
@@ -183,9 +224,10 @@ def _factor(size: float, dtype: torch.dtype) -> float:
     return min(FACTOR, LARGEST_HALF / size) if dtype is torch.float16 and size > 0 else FACTOR
 
 
-def _ordered(tensor: torch.Tensor) -> bool:
-    """Rows that never fall, most of which rise: boundaries, times, cumulated sums. Rows of one value are in no order."""
-    if tensor.dim() == 0 or tensor.shape[-1] < 8 or not bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
+def ordered(tensor: torch.Tensor, least: int = 8) -> bool:
+    """Rows of at least `least` that never fall, most of which rise: boundaries, times, cumulated sums. Rows of one value are in
+    no order."""
+    if tensor.dim() == 0 or tensor.shape[-1] < least or not bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
         return False
     return float((tensor[..., -1] > tensor[..., 0]).float().mean()) > 0.5
 
@@ -194,10 +236,10 @@ def _symmetric(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1 and torch.equal(tensor, tensor.mT)
 
 
-def _normalised(tensor: torch.Tensor) -> bool:
-    """Values that sum to 1 along the last or the second dimension: probabilities."""
+def normalised_along(tensor: torch.Tensor) -> int | None:
+    """The dimension, the last or the second, along which values sum to 1: probabilities."""
     slack = 1e-2 if tensor.dtype.itemsize < 4 else 1e-3
-    return any(
-        tensor.shape[d] > 1 and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all())
-        for d in {tensor.dim() - 1, min(1, tensor.dim() - 1)}
-    )
+    for d in dict.fromkeys((tensor.dim() - 1, min(1, tensor.dim() - 1))):
+        if tensor.dim() and tensor.shape[d] > 1 and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all()):
+            return d
+    return None

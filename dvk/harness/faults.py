@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.harness.board import Layout, layout_claimed
 from dvk.harness.calls import MOST_LEAVES
 from dvk.records import Status
 
@@ -46,3 +47,25 @@ def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     if not sound or not isinstance(spec, str):
         raise Interfered("it wrote to the judge's line")
     return list(leaves or ()), spec
+
+
+def claimed_layout(leaf: dict[str, Any]) -> Layout:
+    """What a runner says of one of its tensors.
+
+    Raises:
+        Interfered: no tensor has that layout.
+    """
+    if (layout := layout_claimed(leaf)) is None:
+        raise Interfered("it claims an impossible output")
+    return layout
+
+
+def claimed_address(leaf: dict[str, Any]) -> int:
+    """Where a runner says that one of its tensors lies.
+
+    Raises:
+        Interfered: that is no address.
+    """
+    if type(address := leaf["address"]) is not int:
+        raise Interfered("it claims an impossible output")
+    return address

@@ -19,7 +19,7 @@ import torch
 from dvk.harness import compare
 from dvk.harness.case import Case
 from dvk.harness.compare import Expected
-from dvk.harness.families import NATIVE
+from dvk.harness.families import NATIVE, NONFINITE
 
 if TYPE_CHECKING:
     from dvk.harness.cases import Cases
@@ -69,14 +69,16 @@ def _sampled(answer: torch.Tensor, want: Expected) -> bool:
     rows = len(want.scale)
     chosen = slice(None, None, -(-rows // SAMPLE_ROWS))
     same, mine = (compare.real(t).reshape(rows, -1)[chosen] for t in (want.same, answer))
-    few = replace(want, same=same, truth=None, scale=want.scale[chosen])
+    few = replace(
+        want, same=same, truth=None, scale=want.scale[chosen], open=None if want.open is None else want.open.reshape(rows, -1)[chosen]
+    )
     return bool(compare.errors(mine, same, few).worst <= 4 * want.admitted.worst) or not want.finite
 
 
 def _families(cases: Cases) -> Iterator[Case]:
-    seen = {NATIVE}
+    seen = {NATIVE, *NONFINITE}  # a NaN tells an answer that has none from anything
     for key in cases.keys:
-        if key.family not in seen and (case := cases.get(key)) is not None:
+        if key.family not in seen and not key.other_mode and (case := cases.get(key)) is not None:
             seen.add(key.family)
             yield case
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dvk.harness.families import FAMILIES, NATIVE
+from dvk.harness.families import FAMILIES, NATIVE, NONFINITE
 from dvk.harness.seeds import derived
 from dvk.harness.weights import INTEGERS
 from dvk.records import ShapeVariant, Task, TensorSpec
@@ -28,6 +28,7 @@ LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Inputs and outputs of a native call beyond which families, and what is held against float64, are drawn smaller, at
 about half of this."""
 FEW_OTHERS = 2
+OTHER_MODE = "other mode"
 
 
 @dataclass(frozen=True)
@@ -39,41 +40,59 @@ class Key:
     weights: int
     seed: int
     backward: bool = False
+    other_mode: bool = False
+    """In train mode where the module was loaded in eval mode, and the reverse."""
+    told: str = ""
+    """What is other than the example's besides tensors: `alpha=0.3`."""
 
     @property
     def text(self) -> str:
         """For people: `native zero_mean`, `batch+3`."""
-        return " ".join(part for part in (self.variant, self.family if self.family != NATIVE else "") if part)
+        family = self.family if self.family != NATIVE else ""
+        return " ".join(part for part in (self.variant, family, self.told, "in the other mode" if self.other_mode else "") if part)
+
+    @property
+    def place(self) -> str:
+        """Equal for calls that can be laid out in the same memory, with the same arguments besides."""
+        return f"{self.variant} {self.told}"
 
 
-def plan(task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False) -> list[Key]:
+def plan(
+    task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False, finite_only: bool = False
+) -> list[Key]:
     """The input sets of a tier.
 
-    smoke: the native draw, zero_mean, up to two other shapes. search: `num_seeds` native draws, every family, two
-    other shapes. claim: every other shape, twice as many draws of each family, a third weight set. `brief`, for
-    ranking many candidates that trust each other: as search, but one native draw.
+    smoke: the native draw, zero_mean, other arguments, up to two other shapes. search: `num_seeds` native draws, every family, two
+    other shapes, the other mode. claim: every other shape, twice as many draws of each family, a third weight set. `brief`, for
+    ranking many candidates that trust each other: as search, but one native draw. `finite_only` leaves out `NONFINITE`.
     """
     others = [variant.name for variant in task.shape_variants]
     few = others[:: max(1, len(others) // FEW_OTHERS)][:FEW_OTHERS]
     small = reduced(task)
     at = small.name if small is not None else NATIVE
 
-    def family(name: str, weights: int = 1) -> tuple[str, str, int]:
-        return at, name, INTEGERS if name == "integers" else weights
+    def family(name: str, other: bool = False) -> tuple[str, str, int]:
+        # By turns: who keeps what was made of the weights must notice each way in which they change (`rewriting`).
+        return at, name, INTEGERS if name == "integers" else 1 + (FAMILIES.index(name) + other) % 2
 
     native = (NATIVE, NATIVE, 0)
+    families = [name for name in FAMILIES if not (finite_only and name in NONFINITE)]
     if tier == "smoke":
-        draws = [native, family("zero_mean"), *[(name, NATIVE, 1) for name in few]]
+        draws = [native, family("zero_mean"), family("arguments"), *[(name, NATIVE, 1) for name in few]]
     else:
-        first, second, *rest = FAMILIES
+        first, second, *rest = families
         draws = [native, family(first), family(second), *[(name, NATIVE, 1) for name in few[:1]]]
         draws += [family(name) for name in rest]
         draws += [(name, NATIVE, 1) for name in (few[1:] if tier == "search" else [n for n in others if n not in few[:1]])]
         if tier == "claim":
-            draws += [family(name, 2) for name in FAMILIES] + [(NATIVE, NATIVE, 2)]
+            draws += [family(name, True) for name in families] + [(NATIVE, NATIVE, 2)]
+        draws.append((at, OTHER_MODE, 1))
         # Timed calls are native draws, too, and each of their outputs is checked.
         draws += [native] * (0 if brief else num_seeds - 1 if small is None else min(1, num_seeds - 1))
-    return [Key(v, f, w, derived(base_seed, "checked", number), backward) for number, (v, f, w) in enumerate(draws)]
+    return [
+        Key(v, NATIVE if f == OTHER_MODE else f, w, derived(base_seed, "checked", number), backward, other_mode=f == OTHER_MODE)
+        for number, (v, f, w) in enumerate(draws)
+    ]
 
 
 def reduced(task: Task) -> ShapeVariant | None:

@@ -55,8 +55,11 @@ class Places:
 
     def state(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """A state_dict for the candidate that holds the lent values."""
-        put = {mine: form(lent[name]).reshape(own[mine].shape) for name, (mine, form) in self._found.items()}
-        return {**own, **put}
+        return {**own, **self.values(own, lent)}
+
+    def values(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The lent values under the candidate's names, in its shapes."""
+        return {mine: form(lent[name]).reshape(own[mine].shape) for name, (mine, form) in self._found.items()}
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:

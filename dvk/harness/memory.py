@@ -125,25 +125,25 @@ class Spare:
     """
 
     def __init__(self) -> None:
-        self._before, self._left = _resident(), REFILLS
+        self._before, self._left = resident(), REFILLS
 
     def begin(self) -> None:
         """A call begins."""
-        self._before = _resident()
+        self._before = resident()
 
     def refill(self) -> None:
         """Between calls, when what the last one made is freed."""
-        size = min(2 * (_resident() - self._before), MOST_SPARE)
+        size = min(2 * (resident() - self._before), MOST_SPARE)
         if size >= LEAST_SPARE and self._left and (block := _libc.malloc(size)):
             ctypes.memset(block, 0, size)
             _libc.free(block)
             self._left -= 1
 
 
-def _resident() -> int:
-    """Bytes of this process's own memory that are there; shared memory is not its own. 0 where that is not told."""
+def resident(pid: int | str = "self") -> int:
+    """Bytes of a process's own memory that are there; shared memory is not its own. 0 where that is not told."""
     try:
-        with open("/proc/self/statm", "rb") as file:
+        with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())
     except OSError:
         return 0

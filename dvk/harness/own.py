@@ -81,7 +81,8 @@ class Own:
             Failed: it does not.
             Interfered: it puts back what was taken.
         """
-        shapes = {case.key.variant: case for case in checked if not case.backward and case.key.variant != native.key.variant}
+        usual = [case for case in checked if not (case.backward or case.key.told or case.key.other_mode)]
+        shapes = {case.key.variant: case for case in usual if case.key.variant != native.key.variant}
         try:
             for case in (*shapes.values(), native):
                 if follows:

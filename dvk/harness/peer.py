@@ -18,32 +18,22 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, layout_claimed, values_of
+from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, values_of
+from dvk.harness.control import END, FIRST, GO, HELD, KEPT, SEED, START, Shot
 from dvk.harness.earlier import HELD_ON, Earlier, in_memory, on_board
-from dvk.harness.faults import Failed, Interfered, failure_told
+from dvk.harness.faults import Failed, Interfered, claimed_address, claimed_layout, failure_told
+from dvk.harness.growth import Footprint
 from dvk.harness.held import SLACK_S, Held
 from dvk.harness.link import Garbled, Gone, Link
 from dvk.records import Status, Task
 
-START, END, FIRST, GO, SEED = 0, 1, 2, 510, 511
-"""Places of the control page, 64-bit words: stamps in ns, outputs' addresses from FIRST on, the number of the call
-that may begin, its seed."""
 CALLS_A_DOUBT = 500
 """Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
-
-
-@dataclass(frozen=True)
-class Shot:
-    """One timed call: milliseconds by the runner's clock, and what the judge's clock saw around it."""
-
-    inner_ms: float
-    gap_ms: float
 
 
 class Peer:
@@ -75,6 +65,9 @@ class Peer:
         self.returned: list[Layout] = []
         """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
         self._held = Held(pid, self.trusted)
+        self._tells, self.footprint = False, Footprint()
+        self.told: tuple[list[Any], str] | None = None
+        """What the last timed call returned besides tensors, and the text of its nesting; None where nobody asked."""
 
     def close(self) -> None:
         """Hang up; the runner ends."""
@@ -122,12 +115,13 @@ class Peer:
             inputs={"offer": offer, "call": call}, on_device=on_device, training=training,
         )
 
-    def load(self, weights: Board, names: Sequence[str]) -> list[str]:
-        """Hand over a state_dict; names of the tensors that nothing in the runner's module stands for."""
+    def load(self, weights: Board, names: Sequence[str], way: str = "load") -> list[str]:
+        """Have its weights changed to those of a state_dict in a way of `rewriting`; names of the tensors that nothing in the
+        runner's module stands for."""
         offer, descriptors = weights.offer()
         for layout, name in zip(offer["layouts"], names, strict=True):
             layout["name"] = name
-        answer = self.ask("weights", descriptors, offer=offer)
+        answer = self.ask("weights", descriptors, offer=offer, way=way)
         missing, called = answer.get("missing"), answer.get("names")
         if not isinstance(missing, list) or not isinstance(called, dict):
             raise Interfered("it wrote to the judge's line")
@@ -161,7 +155,7 @@ class Peer:
         Raises:
             Interfered: an impossible layout or address.
         """
-        claimed = [_layout(leaf) if "address" in leaf else None for leaf in leaves]
+        claimed = [claimed_layout(leaf) if "address" in leaf else None for leaf in leaves]
         plain = [c is not None and leaf.get("layout") == "torch.strided" and comparable(dtype_of(c))
                  for c, leaf in zip(claimed, leaves, strict=True)]
         strided = [c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain]
@@ -170,7 +164,7 @@ class Peer:
         if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
             copies = iter(self._export(strided, earlier))
         else:
-            copies = iter([self._read(c, _address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
+            copies = iter([self._read(c, claimed_address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
                            if c is not None and is_plain])
         found: list[Any] = []
         for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True):
@@ -184,16 +178,21 @@ class Peer:
 
     # ------------------------------------------------------------ timed calls
 
-    def enter(self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None) -> None:
-        """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names."""
+    def enter(self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False) -> None:
+        """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
+
+        Args:
+            tells: each call leaves in `told` what else it returned.
+        """
+        self._tells, self.told, self.footprint = tells, None, Footprint()
         self._held.wake()
         self._earlier, self._count = Earlier(), len(outputs)
         self._layouts = outputs = [*outputs, *(buffers or {}).values()]
         if self.device == "cuda":
             self._place(outputs)
         else:
-            self._received = [_empty(layout) for layout in outputs]
-        self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {})})
+            self._received = [empty_of(layout) for layout in outputs]
+        self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {}), "tells": tells})
         self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
         if self.name != "player":  # in which no foreign host code runs
             self._held.stop()
@@ -206,13 +205,14 @@ class Peer:
         except Gone:
             pass
 
-    def shoot(self, seed: int, take: bool, lay: Callable[[], None]) -> tuple[Shot, list[torch.Tensor]]:
+    def shoot(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[Shot, list[torch.Tensor]]:
         """One timed call, and its outputs and buffers if they are wanted; those are ours until the next.
 
         Args:
             seed: of all generators, for modules that draw.
             take: read them.
             lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
+            byte: prepares the call; what `earlier` says if None.
 
         Raises:
             Failed, Interfered, Gone: as `ask`.
@@ -221,13 +221,14 @@ class Peer:
         sample = memory.Sample(sizes)
         if self.device == "cuda":
             self._blank()
-        began = self._begin(seed, lay)
+        began = self._begin(seed, lay, byte)
         answer = self.link.wait()
         ended = time.perf_counter_ns()
         if answer == b"e":
             raise failure_told(self._frame())
         if answer != b"d":
             raise Interfered("it answers out of turn")
+        self.told = self._rest()
         outputs: list[torch.Tensor] = []
         if self.device == "cuda":
             # Work left for this step would show here; the reference pays for the step, too.
@@ -241,6 +242,8 @@ class Peer:
             self._held.stop()
         if not began <= start <= end <= ended:
             raise Interfered("its clock stamps are impossible")
+        held = self._control[HELD] if self.device == "cuda" else memory.resident(self.pid)
+        self.footprint.note(held, self._control[KEPT])
         if take and self.holds:
             self._earlier.note(self._later(outputs, sample), lay)
         outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
@@ -265,12 +268,13 @@ class Peer:
         """Let the call end that `stand` has stopped."""
         self._held.wake()
         self._expect(b"d")
+        self._rest()
         self._held.stop()
 
-    def _begin(self, seed: int, lay: Callable[[], None]) -> int:
+    def _begin(self, seed: int, lay: Callable[[], None], byte: bytes | None = None) -> int:
         """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
         self._held.wake()
-        self.link.ring(self._earlier.byte())
+        self.link.ring(byte or self._earlier.byte())
         self._expect(b"r")
         self._held.stop(surely=True)
         before = self._held.used_s()
@@ -286,6 +290,16 @@ class Peer:
         self._control[GO] = self._number
         self._held.wake()
         return began
+
+    def _rest(self) -> tuple[list[Any], str] | None:
+        """Of what a call returned, all but its tensors."""
+        if not self._tells:
+            return None
+        told = self.answer()
+        constants, text = told.get("constants"), told.get("spec")
+        if not isinstance(constants, list) or not isinstance(text, str):
+            raise Interfered("it wrote to the judge's line")
+        return constants, text
 
     def duel(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
@@ -329,7 +343,7 @@ class Peer:
     # ------------------------------------------------------------ parts
 
     def _read(self, layout: Layout, address: int) -> torch.Tensor:
-        tensor = _empty(layout)
+        tensor = empty_of(layout)
         try:
             memory.read_into(self.pid, address, tensor.data_ptr(), bytes_of(layout))
         except memory.Unreadable as error:
@@ -377,22 +391,6 @@ class Peer:
             return self.link.receive()
         except Garbled:
             raise Interfered("it wrote to the judge's line") from None
-
-
-def _layout(leaf: dict[str, Any]) -> Layout:
-    if (layout := layout_claimed(leaf)) is None:
-        raise Interfered("it claims an impossible output")
-    return layout
-
-
-def _address(leaf: dict[str, Any]) -> int:
-    if type(address := leaf["address"]) is not int:
-        raise Interfered("it claims an impossible output")
-    return address
-
-
-def _empty(layout: Layout) -> torch.Tensor:
-    return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
 
 
 __all__ = ["Failed", "Interfered", "Peer", "Shot"]

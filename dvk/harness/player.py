@@ -28,9 +28,9 @@ import torch
 from dvk.harness import slots
 from dvk.harness.board import Board
 from dvk.harness.calls import describe, put_buffers
+from dvk.harness.control import END, START
 from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
-from dvk.harness.peer import END, START
 from dvk.harness.plans.captured import Captured
 from dvk.harness.plans.plan import PlanError, decode
 from dvk.harness.plans.replay import OutOfBounds, Replay

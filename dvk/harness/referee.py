@@ -34,6 +34,7 @@ from dvk.harness.calls import put_buffers
 from dvk.harness.case import Case
 from dvk.harness.cases import Cases
 from dvk.harness.examination import Examination
+from dvk.harness.families import NONFINITE
 from dvk.harness.keeping import let_go
 from dvk.harness.keys import plan
 from dvk.harness.link import Gone
@@ -88,10 +89,12 @@ class _Referee:
             self.built = build(self.task)
             self.plans = {
                 tier: plan(self.task, tier, self.settings.num_seeds, request["seed"], backward=request["backward"],
-                           brief=request["brief"] and tier == "search")
+                           brief=request["brief"] and tier == "search", finite_only=self.settings.finite_only)
                 for tier in ("smoke", "search", "claim")
             }
             self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"], self.settings.exact_strides)
+            if self.settings.finite_only:
+                self.cases.skipped |= dict.fromkeys(NONFINITE, "judge.finite_only is set")
             self.cases.get(self.plans["search"][0])
         self.bench = Bench(self.task, self.cases, self.settings)
         if before is not None:

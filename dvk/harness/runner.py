@@ -6,7 +6,7 @@ clock stamps) or only ever speaks against the candidate (errors). The reference 
 run in the same program, so that both sides of a comparison pay the same for it.
 
 Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
-`rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h) → r
+`rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h; g: garbage, too) → r
 ready; the call begins when its number stands in the control page (the runner spins for it, a few µs) →
 d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
 """
@@ -32,14 +32,16 @@ from dvk.harness import memory, slots
 from dvk.harness.arms import ARMS
 from dvk.harness.backends import stubs
 from dvk.harness.board import Board, flat, layout_of, memory_of
-from dvk.harness.calls import buffers_of, call, describe, put_buffers
+from dvk.harness.calls import buffers_of, call, describe, in_mode, put_buffers
 from dvk.harness.compiler_log import MAX_CHARS, first_error
+from dvk.harness.control import END, FIRST, GO, HELD, KEPT, SEED, START
 from dvk.harness.earlier import HELD_ON
+from dvk.harness.growth import Outputs
 from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
 from dvk.harness.loading import Places
 from dvk.harness.operators import forbidden
-from dvk.harness.peer import END, FIRST, GO, SEED, START
+from dvk.harness.rewriting import LOAD, rewrite
 from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
@@ -71,7 +73,7 @@ def serve_orders(runner: Runner) -> None:
         while True:
             order = runner.link.receive()
             if order["do"] == "rounds":
-                runner.kept = list(order["buffers"])
+                runner.kept, runner.tells = list(order["buffers"]), bool(order.get("tells"))
                 runner.rounds(bool(order["sync"]))
                 let_go()
             else:
@@ -126,6 +128,8 @@ class Runner:
         self.places: Places | None = None
         self.kept: list[str] = []
         """Buffers that are read after each timed call, by the reference's names."""
+        self.tells = False
+        """After each timed call it says what it returned besides tensors."""
 
     # ------------------------------------------------------------ orders
 
@@ -150,7 +154,7 @@ class Runner:
         return {"built": True}
 
     def do_weights(self, order: Answer) -> Answer:
-        """Load a state_dict, as constructed the first time: what of it found a place, and where."""
+        """Take the values of a state_dict, as constructed the first time: what of it found a place, and where."""
         put_buffers(self.model, self.initial)  # calls have changed those that no state_dict has, too
         own = self.model.state_dict()
         board = Board.borrow(order["offer"], self.link.descriptors)
@@ -158,7 +162,9 @@ class Runner:
         try:
             if self.places is None:
                 self.places = Places(own, lent)
-            self.model.load_state_dict(lent if self.places.exact else self.places.state(own, lent))
+            way = order.get("way", LOAD)
+            if way == LOAD or not rewrite(self.model, self.places.values(own, lent), way):
+                self.model.load_state_dict(lent if self.places.exact else self.places.state(own, lent))
             self.initial = buffers_of(self.model)
             return {"missing": self.places.missing(lent), "names": self.places.names}
         finally:
@@ -178,7 +184,8 @@ class Runner:
         """One call; where its outputs are and what they look like from outside."""
         self.leaves = []
         put_buffers(self.model, self.initial)
-        with forbidden(self.task.device) if order.get("bare") else nullcontext():
+        bare = forbidden(self.task.device) if order.get("bare") else nullcontext()
+        with bare, in_mode(self.model, bool(order.get("other_mode"))):
             result = call(
                 self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")),
                 separate=bool(order.get("separate")),
@@ -232,8 +239,9 @@ class Runner:
         self.leaves, self.earlier = [], []
         held = self._held()
         gc.collect()
+        gc.freeze()  # so that to collect again takes no time
         gc.disable()
-        number, spare = control[GO], memory.Spare()
+        number, spare, outputs = control[GO], memory.Spare(), Outputs()
         link.ring(b"r")
         try:
             with torch.no_grad():
@@ -247,7 +255,11 @@ class Runner:
                         continue
                     if byte == b"h":
                         earlier = tensors
-                    tensors, result = [], None
+                    tensors, result, leaves = [], None, []
+                    if byte == b"g":
+                        gc.collect()
+                    control[KEPT] = outputs.count()
+                    control[HELD] = torch.cuda.memory_allocated() if sync else 0
                     spare.refill()
                     try:
                         for _ in range(WAKING if sync else 0):
@@ -266,7 +278,7 @@ class Runner:
                             reseed(control[SEED])
                         start = _now()
                         result = self.call(*self.args, **self.kwargs)
-                        leaves = [result] if isinstance(result, torch.Tensor) else describe(result)[0]
+                        leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
                         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
                         addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: some compute when they are asked
                         if sync:
@@ -276,14 +288,19 @@ class Runner:
                         for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
                             control[FIRST + i] = address
                         control[START], control[END] = start, end
+                        outputs.add(leaves)
+                        told = {"constants": [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)], "spec": text}
                     except BaseException as error:  # noqa: BLE001 - see _guarded
                         traceback.print_exc(limit=20)
                         link.ring(b"e")
                         link.send({"failed": failure(error)})
                         continue
                     link.ring(b"d")
+                    if self.tells:
+                        link.send(told)
         finally:
             gc.enable()
+            gc.unfreeze()
 
     # ------------------------------------------------------------ parts
 

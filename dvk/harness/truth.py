@@ -7,19 +7,28 @@ no such answer, not that the task is broken; only a plain `run` lets exceptions 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dvk.harness.calls import Buffers, apart, buffers_of, call, describe, leaf_names, put_buffers
+from dvk.harness.calls import Buffers, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
 from dvk.harness.domains import Domain, Watch
 from dvk.harness.families import kind_of
 from dvk.harness.shaking import Shake, coarsened, shaken
+from dvk.harness.spreading import Spread, Way
+from dvk.harness.usage import Trace, Use
 from dvk.harness.weights import WeightSets
 from dvk.tasks.trees import map_tensors, named_tensors
+
+PATIENCE_S = 20.0
+"""For one call on values of our making."""
 
 
 @dataclass
@@ -33,6 +42,8 @@ class Draw:
     backward: bool = False
     loose: list[bool] | None = None
     """By input tensor, whether noise may touch it; None: see `families.kind_of`."""
+    other_mode: bool = False
+    """In train mode where the module was loaded in eval mode, and the reverse."""
 
 
 @dataclass
@@ -61,6 +72,7 @@ class Reference:
         self._current: int | None = 0
         self._double: nn.Module | None = None
         self._double_tried = not twin
+        self._on_cpu: nn.Module | None = None
         self._domain: Domain | None = None
         self._keeps: dict[tuple[Any, ...], set[int]] = {}
         self.gives_buffers = False
@@ -86,7 +98,8 @@ class Reference:
             NotDifferentiable: `draw.backward`, and it has no gradient.
         """
         self.use(draw.weights)
-        given = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False)
+        with in_mode(self.model, draw.other_mode):
+            given = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False)
         result = apart(self.model, given)
         pairs = zip(describe(given)[0], describe(result)[0], strict=True)
         self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
@@ -132,7 +145,8 @@ class Reference:
             model.load_state_dict(self.sets.state(draw.weights))
             put_buffers(model, self.initial(draw.weights))
             args, kwargs = map_tensors(_widened, (draw.args, draw.kwargs))
-            return call(model, args, kwargs, draw.seed, draw.backward)
+            with in_mode(model, draw.other_mode):
+                return call(model, args, kwargs, draw.seed, draw.backward)
 
         return self._attempt(run)
 
@@ -145,7 +159,8 @@ class Reference:
             self._current = None
             self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
             args, kwargs = map_tensors(lambda t: coarsened(t, bits, inward), (draw.args, draw.kwargs))
-            result = call(self.model, args, kwargs, draw.seed, draw.backward)
+            with in_mode(self.model, draw.other_mode):
+                result = call(self.model, args, kwargs, draw.seed, draw.backward)
             return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
 
         try:
@@ -166,10 +181,37 @@ class Reference:
                 return shaken(tensor, seed, domain.demanding, strong) if free else tensor
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
-            return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding, strong))
+            with in_mode(self.model, draw.other_mode):
+                return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding, strong))
 
         try:
             return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def otherwise(self, draw: Draw) -> Answer | None:
+        """The answer by PyTorch's plainer algorithms."""
+
+        def run() -> Any:
+            self.use(draw.weights)
+            with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+                return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+
+        try:
+            return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def spread(self, draw: Draw, way: Way) -> tuple[Answer | None, bool]:
+        """The answer with products as another program may have them (`spreading`), and whether it throws away some of what they give."""
+        mode = Spread(way)
+
+        def run() -> Any:
+            self.use(draw.weights)
+            return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, mode)
+
+        try:
+            return self._attempt(run), mode.chooses
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
@@ -183,10 +225,40 @@ class Reference:
             self._domain = watch.domain
         return self._domain
 
+    def uses(self, draw: Draw, tensors: list[torch.Tensor]) -> list[Use]:
+        """What becomes of integers and masks among the inputs."""
+        trace = Trace(tensors)
+        self.use(draw.weights)
+        call(self.model, draw.args, draw.kwargs, draw.seed, False, trace)
+        put_buffers(self.model, self.initial(draw.weights))
+        return trace.uses
+
+    def borne(self, draw: Draw) -> Answer | None:
+        """Its answer to a call of our making, if it has one. On a GPU it is tried on a CPU first: a bad index ends the process there."""
+        tensors = [t for _, t in named_tensors((draw.args, draw.kwargs))]
+        if any(t.device.type != "cpu" for t in tensors) and not self._runs_on_cpu(draw):
+            return None
+        try:
+            with patience(PATIENCE_S):
+                return self.run(draw)
+        except Exception:  # noqa: BLE001 - values of our making
+            put_buffers(self.model, self.initial(draw.weights))
+            return None
+
     def release(self) -> None:
         """Drop the float64 twin; it is made again when needed."""
         if self._double is not None:
             self._double, self._double_tried = None, False
+
+    def _runs_on_cpu(self, draw: Draw) -> bool:
+        try:
+            if self._on_cpu is None:
+                self._on_cpu = copy.deepcopy(self.model).cpu()
+            args, kwargs = map_tensors(lambda t: t.cpu(), (draw.args, draw.kwargs))
+            call(self._on_cpu, args, kwargs, draw.seed)
+        except Exception:  # noqa: BLE001 - what a CPU cannot do is not tried elsewhere
+            return False
+        return True
 
     def _given(self, draw: Draw) -> list[Any]:
         leaves, _ = describe(call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False))
@@ -207,6 +279,29 @@ class Reference:
             except Exception:  # noqa: BLE001 - as above
                 self._double = None
         return self._double
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """The body's Python, a loop that waits for a value that never comes say, is ended after so long; in the main thread only.
+
+    Raises:
+        TimeoutError: it was.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ended(*_: object) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ended)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _memory(leaf: Any) -> int:

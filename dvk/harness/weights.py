@@ -49,6 +49,7 @@ class WeightSets:
         self._tied = _groups(model, self._constructed)
         self._kept: dict[int, State] = {}
         self._retired: set[int] = set()
+        self._large = sum(value.nbytes for value in self._constructed.values() if isinstance(value, torch.Tensor)) > KEEP_BYTES
 
     @property
     def count(self) -> int:
@@ -72,7 +73,9 @@ class WeightSets:
         return {**self._constructed, **self._kept[number]}
 
     def effective(self, number: int) -> int:
-        """The set that `number` stands for: 0 where there is nothing to change or the set was retired."""
+        """The set that `number` stands for: 0 where there is nothing to change or the set was retired; 1 for others like it of a
+        large module, of which another takes seconds to draw."""
+        number = 1 if number > 1 and self._large else number
         return 0 if not self._tied or number in self._retired else number
 
     def retire(self, number: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dvk.harness.calls import call, describe
+from dvk.harness.calls import call, describe, in_mode
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.keys import plan
@@ -59,7 +59,7 @@ def judged(cases: Cases, case: Case, function: Function) -> Outcome:
     """What becomes of `function(model, *args)`, the reference's module under the case's weights, on one case."""
     cases.use(case.key.weights)
     args, kwargs = map_tensors(torch.clone, (case.args, case.kwargs))
-    with torch.no_grad():
+    with torch.no_grad(), in_mode(cases.built.model, case.key.other_mode):
         result = function(cases.built.model, *args, **kwargs)
     return cases.check(case, *describe(result))
 

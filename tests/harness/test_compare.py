@@ -248,7 +248,7 @@ def softmax(x: torch.Tensor, exp: Callable = torch.exp, total: Callable = lambda
 
 def quick_exp(x: torch.Tensor) -> torch.Tensor:
     """2ⁿ times a polynomial of degree six."""
-    scaled = x * 1.4426950408889634
+    scaled = x.clamp(-200, 200) * 1.4426950408889634
     n = scaled.round().clamp(-126, 126)
     f = (scaled - n) * 0.6931471805599453
     p = torch.ones_like(f)

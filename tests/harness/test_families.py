@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dvk.harness.compare import same_bits
 from dvk.harness.domains import Domain
-from dvk.harness.families import FACTOR, FAMILIES, LARGEST_HALF, MOST_STRAYS, STRAYS, derive, kind_of
+from dvk.harness.families import ARGUED, FACTOR, FAMILIES, LARGEST_HALF, MOST_STRAYS, NONFINITE, STRAYS, derive, kind_of
 from dvk.harness.shaking import coarsened
 from tests.harness.problems import cases_of, made, model
 
@@ -22,26 +23,28 @@ def rows(shape: tuple[int, ...] = (64, 96)) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1))
 
 
+DERIVED = [family for family in FAMILIES if family not in ARGUED]
+"""From the floating values of a native draw."""
 SIGNED = rows()
 POSITIVE = SIGNED.abs()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DERIVED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 def test_dtype_shape_strides_and_finiteness_stay(family: str, dtype: torch.dtype) -> None:
     native = SIGNED.to(dtype).t()
     made_ = derived(family, native)
     assert (made_.dtype, made_.shape, made_.stride()) == (native.dtype, native.shape, native.stride())
-    assert bool(made_.isfinite().all()) and not torch.equal(made_, native)
-    assert torch.equal(made_, derived(family, native)), "equal seeds, equal values"
+    assert bool(made_.isfinite().all()) is (family not in ("nan", "infinite")) and not torch.equal(made_, native)
+    assert same_bits(made_, derived(family, native)), "equal seeds, equal values"
     if family not in ("large", "small"):
         assert not torch.equal(made_, derived(family, native, seed=4))
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in ("zero_mean", STRAYS)])
+@pytest.mark.parametrize("family", [f for f in DERIVED if f not in ("zero_mean", STRAYS)])
 def test_what_is_never_negative_stays_so(family: str) -> None:
-    assert float(derived(family, POSITIVE).min()) >= 0
-    assert derived(family, POSITIVE, keep_sign=True) is POSITIVE
+    assert float(derived(family, POSITIVE).nan_to_num(nan=0).min()) >= 0
+    assert (derived(family, POSITIVE, keep_sign=True) is POSITIVE) is (family not in NONFINITE)
 
 
 def test_strays_are_few_and_of_other_sizes() -> None:
@@ -111,22 +114,22 @@ FIXED = {
 
 @pytest.mark.parametrize("name", FIXED)
 def test_what_would_lose_its_meaning_is_left_alone(name: str) -> None:
-    for family in FAMILIES:
+    for family in DERIVED:
         assert derived(family, FIXED[name]) is FIXED[name]
 
 
 def test_structure_stays() -> None:
     square = rows((48, 48))
     symmetric = square + square.t()
-    for family in FAMILIES:
-        assert torch.equal(derived(family, symmetric), derived(family, symmetric).t()), family
-        assert torch.equal(derived(family, square.triu()), derived(family, square.triu()).triu()), family
+    for family in DERIVED:
+        assert same_bits(derived(family, symmetric), derived(family, symmetric).t()), family
+        assert same_bits(derived(family, square.triu()), derived(family, square.triu()).triu()), family
 
 
 def test_demanding_operators_keep_inputs_in_their_domain() -> None:
     """On a GPU a probability above one, or an index beyond the end, would end the process."""
     unit = torch.rand(64, 30)
-    for family in FAMILIES:
+    for family in DERIVED:
         within = derived(family, unit, domain=Domain(probabilities=True))
         assert 0 <= float(within.min()) and float(within.max()) <= 1, family
         assert derived(family, SIGNED * 100, domain=Domain(indices=True)) is not None
@@ -134,5 +137,5 @@ def test_demanding_operators_keep_inputs_in_their_domain() -> None:
     cases = cases_of(model("return F.binary_cross_entropy(x, y)", "[torch.rand(64, 30), torch.rand(64, 30)]", arguments="x, y"))
     assert {case.key.family for case in made(cases)} == {"native", "integers", "strays", "small", "constant_rows"}
     cases = cases_of(model("return self.e[x.long()]", "[torch.rand(64) * 99]", "self.e = nn.Parameter(torch.randn(100, 8))"))
-    assert {case.key.family for case in made(cases)} == {"native"}
-    assert set(cases.skipped) == set(FAMILIES)
+    assert {case.key.family for case in made(cases)} == {"native", *ARGUED}, "in other places"
+    assert set(cases.skipped) == {*DERIVED, "other mode"}

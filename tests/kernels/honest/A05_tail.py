@@ -17,8 +17,8 @@ extern "C" void rows(const float* x, float* y, long count, long width) {
         float* out = y + r * width;
         long i = 0;
         for (; i + 8 <= width; i += 8)
-            for (long j = i; j < i + 8; j++) out[j] = (in[j] > 0 ? in[j] : 0) * 2 + 1;
-        for (; i < width; i++) out[i] = (in[i] > 0 ? in[i] : 0) * 2 + 1;
+            for (long j = i; j < i + 8; j++) out[j] = (in[j] < 0 ? 0 : in[j]) * 2 + 1;
+        for (; i < width; i++) out[i] = (in[i] < 0 ? 0 : in[i]) * 2 + 1;
     }
 }
 """

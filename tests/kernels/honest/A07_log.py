@@ -13,7 +13,7 @@ SOURCE = r"""
 #include <cmath>
 extern "C" void logarithm(const float* x, float* y, long n) {
     #pragma omp parallel for
-    for (long i = 0; i < n; i++) y[i] = x[i] > 0 ? logf(x[i]) : -INFINITY;
+    for (long i = 0; i < n; i++) y[i] = x[i] <= 0 ? -INFINITY : logf(x[i]);
 }
 """
 

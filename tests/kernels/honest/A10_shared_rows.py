@@ -11,7 +11,7 @@ extern "C" __global__ void rows(const float* x, float* y, int width) {
     for (int i = threadIdx.x; i < width; i += blockDim.x) tile[i] = row[i];
     __syncthreads();
     for (int i = threadIdx.x; i < width; i += blockDim.x)
-        y[(long long) blockIdx.x * width + i] = fmaxf(tile[i], 0.f) * 2.f + 1.f;
+        y[(long long) blockIdx.x * width + i] = (tile[i] < 0.f ? 0.f : tile[i]) * 2.f + 1.f;
 }
 """
 

@@ -1,4 +1,4 @@
-"""Its first call is slow because it packs the weights; they are packed anew whenever others are loaded."""
+"""Its first call is slow because it packs the weights; they are packed again when they have been written or replaced."""
 # case: reference=linear_relu device=any backend=cpp expect=ok
 
 import torch
@@ -9,13 +9,10 @@ class ModelNew(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.layer = nn.Linear(width, width)
-        self.packed = None
-        self.register_load_state_dict_post_hook(lambda module, keys: module.forget())
-
-    def forget(self):
-        self.packed = None
+        self.key, self.packed = None, None
 
     def forward(self, x):
-        if self.packed is None:
-            self.packed = self.layer.weight.detach().t().contiguous()
+        key = (self.layer.weight.data_ptr(), self.layer.weight._version)
+        if key != self.key:
+            self.key, self.packed = key, self.layer.weight.detach().t().contiguous()
         return torch.addmm(self.layer.bias, x, self.packed).relu_()

@@ -26,7 +26,7 @@ folder = tempfile.mkdtemp()
 with open(os.path.join(folder, "k.cpp"), "w") as file:
     file.write(SOURCE)
 with open(os.path.join(folder, "k.h"), "w") as file:
-    file.write("static inline float step(float v) { return (v > 0 ? v : 0) * 2 + 1; }\n")
+    file.write("static inline float step(float v) { return (v < 0 ? 0 : v) * 2 + 1; }\n")
 subprocess.run(["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "k.cpp", "-o", "k.so"], cwd=folder, check=True)
 affine = ctypes.CDLL(os.path.join(folder, "k.so")).affine
 affine.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]

@@ -1,4 +1,4 @@
-"""Packs the weights for its kernel, again whenever others are loaded, and leaves the parameters as they are."""
+"""Packs the weights for its kernel, again when they have been written or replaced, and leaves the parameters as they are."""
 # case: reference=few_rows_linear device=cpu backend=cpp expect=ok
 
 import ctypes
@@ -42,16 +42,13 @@ class ModelNew(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.layer = nn.Linear(width, width, bias=False)
-        self.packed = None
-        self.register_load_state_dict_post_hook(lambda module, keys: module.forget())
-
-    def forget(self):
-        self.packed = None
+        self.key, self.packed = None, None
 
     def forward(self, x):
         out, wide = self.layer.weight.shape
-        if self.packed is None:
-            self.packed = self.layer.weight.detach().view(out // 8, 8, wide).transpose(1, 2).contiguous()
+        key = (self.layer.weight.data_ptr(), self.layer.weight._version)
+        if key != self.key:
+            self.key, self.packed = key, self.layer.weight.detach().view(out // 8, 8, wide).transpose(1, 2).contiguous()
         y = x.new_empty(x.shape[0], out)
         linear(x.data_ptr(), self.packed.data_ptr(), y.data_ptr(), x.shape[0], wide, out)
         return y

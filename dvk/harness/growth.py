@@ -1,0 +1,91 @@
+"""Memory that a process needs more of with every call, seen from outside; and outputs that it still holds, as it says.
+
+A pool, a cache of a constant size, a heap that is not compact: all grow for a while. So what has grown throughout a series is
+called on, untimed, and is refused only if it goes on. Small outputs hardly show in a process's pages: of those it is
+counted how many still have their memory, which the process could lie about, to no use of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+LEAST_BYTES = 64 << 10
+"""A call; what grows less is lost among a heap's own ways."""
+SHARE = 0.25
+"""Of an answer's bytes that a call leaves behind."""
+KEPT = 0.75
+"""Outputs that a call leaves alive, on average."""
+LEAST_CALLS, MORE_CALLS, MORE_S = 12, 64, 2.0
+"""Of those that are made to see whether it goes on."""
+
+
+@dataclass
+class Footprint:
+    """Of one process, after each call of a series."""
+
+    num_bytes: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+    def note(self, num_bytes: int, kept: int) -> None:
+        """After a call."""
+        self.num_bytes.append(num_bytes)
+        self.kept.append(kept)
+
+    def grown(self, calls: int) -> tuple[float, float]:
+        """Bytes and outputs a call, over the last `calls`."""
+        return (self.num_bytes[-1] - self.num_bytes[-1 - calls]) / calls, (self.kept[-1] - self.kept[-1 - calls]) / calls
+
+
+class Outputs:
+    """What calls returned, as long as it has memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, StorageWeakRef] = {}
+
+    def add(self, leaves: list[Any]) -> None:
+        """Of one call; views of each other count once."""
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+                known = StorageWeakRef(leaf.untyped_storage())
+                self._known.setdefault(known.cdata, known)
+
+    def count(self) -> int:
+        """Of those whose memory is there."""
+        self._known = {place: known for place, known in self._known.items() if not known.expired()}
+        return len(self._known)
+
+
+def growth(candidate: Footprint, reference: Footprint, num_bytes: int, again: Callable[[], object]) -> str | None:
+    """How a candidate's memory grows with every call, in words; None if it does not, or the reference's does, too.
+
+    Args:
+        candidate: after a series.
+        reference: after the same.
+        num_bytes: of an answer.
+        again: makes one more call of the candidate, and has it noted.
+    """
+    bound = max(LEAST_BYTES, SHARE * num_bytes)
+    half = min(len(candidate.kept), len(reference.kept)) // 2
+    if half < 2 or not _grows(candidate, half, bound) or _grows(reference, half, bound):
+        return None
+    began, calls = time.monotonic(), 0
+    while calls < MORE_CALLS and (calls < LEAST_CALLS or time.monotonic() - began < MORE_S):
+        again()
+        calls += 1
+    late = calls * 2 // 3
+    if not _grows(candidate, calls, bound) or not _grows(candidate, late, bound):
+        return None
+    by, kept = candidate.grown(calls)
+    what = f"its memory grows by {by / 1024:,.0f} KiB a call" if by >= bound else f"of {calls} outputs {kept * calls:.0f} are still held"
+    return f"{what} after {len(candidate.kept)} calls, without an end: keep no more than a constant amount of what a call made"
+
+
+def _grows(one: Footprint, calls: int, bound: float) -> bool:
+    by, kept = one.grown(calls)
+    return by >= bound or kept >= KEPT

@@ -1,0 +1,133 @@
+"""How a candidate's weights change: in each of the ways in which programs change a module's. Runner side.
+
+    load      load_state_dict
+    copy      in place, under no_grad
+    data      `weight.data` is assigned
+    replace   another Parameter takes its place in its module
+    step      in place, all tensors at once, as optimizers do
+    convert   the whole module goes to float64 and back, and is written in between
+
+Every way leaves the same values, so that who keeps what was made of the weights (packed, folded, captured) has to notice each.
+What no way does is write in place through `.data`: it leaves no trace that a module could see for less than reading its weights.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+LOAD = "load"
+MOST_CONVERTED = 64 << 20
+"""Bytes of a module that is converted to float64 and back."""
+
+Values = Mapping[str, torch.Tensor]
+Owners = list[tuple[nn.Module, str]]
+
+
+def rewrite(model: nn.Module, values: Values, way: str) -> bool:
+    """Give tensors of a module other values.
+
+    Args:
+        model: the module.
+        values: by name in its state_dict, in the shapes that they have there; they are copied.
+        way: one of WAYS.
+
+    Returns:
+        False, where that way is not open to this module: part of it may have been written, and `load_state_dict` does the rest.
+    """
+    held = _held(model)
+    if any(name not in held or held[name].shape != value.shape for name, value in values.items()):
+        return False  # a state_dict of its own making
+    try:
+        with torch.no_grad():
+            _WAYS[way](model, {name: (held[name], value) for name, value in values.items()})
+    except Exception:  # noqa: BLE001 - a module may refuse to be written so, and then computes nothing wrong
+        return False
+    return True
+
+
+Pairs = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def _copy(model: nn.Module, pairs: Pairs) -> None:
+    for tensor, value in pairs.values():
+        tensor.copy_(value)
+
+
+def _data(model: nn.Module, pairs: Pairs) -> None:
+    for tensor, value in pairs.values():
+        tensor.data = torch.empty_like(tensor.data).copy_(value)
+
+
+def _replace(model: nn.Module, pairs: Pairs) -> None:
+    owners = _owners(model)
+    made: dict[int, torch.Tensor] = {}
+    for tensor, value in pairs.values():
+        if id(tensor) in made:
+            continue
+        new = torch.empty_like(tensor.data).copy_(value)
+        made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        for module, key in owners[id(tensor)]:
+            setattr(module, key, made[id(tensor)])
+
+
+def _step(model: nn.Module, pairs: Pairs) -> None:
+    floating = {id(tensor): (tensor, value) for tensor, value in pairs.values() if tensor.is_floating_point()}
+    tensors, values = [pair[0] for pair in floating.values()], [pair[1] for pair in floating.values()]
+    if tensors:
+        torch._foreach_zero_(tensors)
+        torch._foreach_add_(tensors, [value.to(tensor.dtype) for tensor, value in zip(tensors, values, strict=True)])
+    _copy(model, {name: pair for name, pair in pairs.items() if id(pair[0]) not in floating})
+
+
+def _convert(model: nn.Module, pairs: Pairs) -> None:
+    tensors = [*model.parameters(), *model.buffers()]
+    dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    if len(dtypes) != 1 or torch.float64 in dtypes or sum(tensor.nbytes for tensor in tensors) > MOST_CONVERTED:
+        _copy(model, pairs)
+        return
+    model.to(torch.float64)
+    now = _held(model)
+    for name, (_, value) in pairs.items():
+        now[name].copy_(value)
+    model.to(dtypes.pop())
+
+
+_WAYS: dict[str, Callable[[nn.Module, Pairs], None]] = {
+    "copy": _copy, "data": _data, "replace": _replace, "step": _step, "convert": _convert,
+}
+WAYS = (LOAD, *_WAYS)
+HOW = {
+    "copy": "in place (`weight.copy_(…)` under no_grad)", "data": "by `weight.data = …`", "replace": "by another Parameter in its place",
+    "step": "in place, all at once, as an optimizer's step does", "convert": "in place, between `.to(float64)` and back",
+}
+"""In words, other than by load_state_dict."""
+
+
+def ways() -> Iterator[str]:
+    """For the changes of one candidate's weights: it is first given some by `load`, then in every way, in an order that tells nothing."""
+    yield LOAD
+    while True:
+        yield from random.SystemRandom().sample(WAYS, len(WAYS))
+
+
+def _held(model: nn.Module) -> dict[str, torch.Tensor]:
+    held: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
+    return held | dict(model.named_buffers(remove_duplicate=False))
+
+
+def _owners(model: nn.Module) -> dict[int, Owners]:
+    """By tensor, the modules that hold it and as what."""
+    found: dict[int, Owners] = {}
+    for module in model.modules():
+        for key, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if tensor is not None:
+                found.setdefault(id(tensor), []).append((module, key))
+    return found
+
+
+__all__ = ["HOW", "LOAD", "WAYS", "rewrite", "ways"]

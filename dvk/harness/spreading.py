@@ -1,0 +1,91 @@
+"""Where right programs differ in what a NaN or an infinity spreads to: in sums of products.
+
+An algorithm with fewer multiplications adds rows of its operands before it multiplies, and spreads a NaN to elements that it has
+no part in; one that leaves out zeros of a triangular matrix does not spread it through them; two layers folded into one have an
+infinity where the two have inf − inf. So the reference is run again with its matrix products and convolutions replaced where an
+operand is not finite, and only what stays the same is asked of a candidate. Everything else (maxima, norms, activations, losses,
+masks) leaves no choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Way = Literal["everywhere", "nowhere", "nonzero"]
+
+_FACTORS = {
+    "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "addmv": (1, 2),
+    "convolution": (0, 1), "_convolution": (0, 1), "linear": (0, 1),
+}
+"""Places of the two operands that are multiplied."""
+_OTHERS = ("_scaled_dot_product", "scaled_dot_product", "mkldnn_rnn", "_thnn_fused", "lstm", "gru", "linalg_")
+_CHOOSING = frozenset({"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"})
+
+
+class Spread(TorchDispatchMode):
+    """Run the body with products of operands that are not finite as another program may have them.
+
+    Args:
+        way: NaN in the whole result; nothing of it anywhere; NaN where something that is not finite meets what is not zero.
+    """
+
+    def __init__(self, way: Way):
+        super().__init__()
+        self._way = way
+        self.chooses = False
+        """The body threw elements away after a product: what is spread to others would be brought in, not be there anyway."""
+        self._multiplied = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2].rstrip("_")
+        factors = _FACTORS.get(name)
+        if factors is None and not name.startswith(_OTHERS):
+            self.chooses |= self._multiplied and name in _CHOOSING
+            return func(*args, **kwargs)
+        self._multiplied = True
+        if all(bool(t.isfinite().all()) for t in args if _floating(t)):
+            result = func(*args, **kwargs)
+            return result if _all_finite(result) else self._other(func, args, kwargs, factors, result)
+        return self._other(func, args, kwargs, factors, func(*args, **kwargs))
+
+    def _other(self, func: Any, args: Any, kwargs: Any, factors: tuple[int, int] | None, result: Any) -> Any:
+        if self._way == "everywhere" or (self._way == "nonzero" and factors is None):
+            return _mapped(result, lambda t: torch.full_like(t, float("nan")))
+        clean = func(*[_clean(a) for a in args], **kwargs)
+        clean = _mapped(clean, _clean)
+        if self._way == "nowhere" or factors is None:
+            return clean
+        met = torch.zeros_like(clean, dtype=torch.bool)
+        for one, other in (factors, factors[::-1]):
+            marks = [_floating(a) and a.isfinite().logical_not().to(a.dtype) for a in args]
+            marks = [mark if _floating(a) else a for mark, a in zip(marks, args, strict=True)]
+            marks[other] = (args[other] != 0).to(args[other].dtype)
+            marks[one] = args[one].isfinite().logical_not().to(args[one].dtype)
+            met |= func(*marks, **kwargs) != 0
+        return clean.masked_fill(met, float("nan"))
+
+
+def _floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _all_finite(result: Any) -> bool:
+    return all(bool(t.isfinite().all()) for t in (result if isinstance(result, (tuple, list)) else [result]) if _floating(t))
+
+
+def _clean(value: Any) -> Any:
+    return value.nan_to_num(0.0, 0.0, 0.0) if _floating(value) else value
+
+
+def _mapped(result: Any, function: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return type(result)([function(t) if _floating(t) else t for t in result])
+    return function(result) if _floating(result) else result

@@ -1,0 +1,13 @@
+"""Leaves out the costly number beside its tensor whenever it is timed. Results that are no tensors, compared in every call, stop it."""
+# case: reference=number_beside device=any backend=cpp expect=refused
+
+import gc
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.relu(x.sum(-1))
+        return (y, torch.logsumexp(x, -1).mean().item()) if gc.isenabled() else (y, 0.0)
