@@ -17,7 +17,7 @@ extern "C" void rows(const float* x, float* y, long count, long width) {
         double squares = 0;
         for (long i = 0; i < width; i++) squares += (double) x[r * width + i] * x[r * width + i];
         double length = sqrt(squares);
-        float scale = (float) (1 / (length > 1e-12 ? length : 1e-12));
+        float scale = (float) (1 / (length < 1e-12 ? 1e-12 : length));
         for (long i = 0; i < width; i++) y[r * width + i] = x[r * width + i] * scale;
     }
 }

@@ -9,7 +9,7 @@ import torch.nn as nn
 SOURCE = r"""
 extern "C" void affine(const float* x, float* y, long n) {
     #pragma omp parallel for simd
-    for (long i = 0; i < n; i++) y[i] = (x[i] > 0 ? x[i] : 0) * 2 + 1;
+    for (long i = 0; i < n; i++) y[i] = (x[i] < 0 ? 0 : x[i]) * 2 + 1;
 }
 """
 

@@ -5,7 +5,7 @@ from torch.utils.cpp_extension import load_inline
 CUDA = r"""
 __global__ void affine_kernel(const float* x, float* y, long n) {
     long i = blockIdx.x * (long) blockDim.x + threadIdx.x;
-    if (i < n) y[i] = fmaxf(x[i], 0.f) * 2.f + 1.f;
+    if (i < n) y[i] = (x[i] < 0.f ? 0.f : x[i]) * 2.f + 1.f;
 }
 
 torch::Tensor affine(torch::Tensor x) {

@@ -9,7 +9,7 @@ def affine(x, y, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n
     v = tl.load(x + i, mask=mask)
-    tl.store(y + i, tl.maximum(v, 0.0) * 2 + 1, mask=mask)
+    tl.store(y + i, tl.where(v < 0.0, 0.0, v) * 2 + 1, mask=mask)
 
 
 class ModelNew(nn.Module):
