@@ -62,17 +62,17 @@ class Outputs:
 
 
 def growth(candidate: Footprint, reference: Footprint, num_bytes: int, again: Callable[[], object]) -> str | None:
-    """How a candidate's memory grows with every call, in words; None if it does not, or the reference's does, too.
+    """How a candidate's memory grows with every call, in words; None if it does not.
 
     Args:
         candidate: after a series.
-        reference: after the same.
+        reference: after the same; where its outputs stay, a candidate's may.
         num_bytes: of an answer.
         again: makes one more call of the candidate, and has it noted.
     """
     bound = max(LEAST_BYTES, SHARE * num_bytes)
     half = min(len(candidate.kept), len(reference.kept)) // 2
-    if half < 2 or not _grows(candidate, half, bound) or _grows(reference, half, bound):
+    if half < 2 or not _grows(candidate, half, bound) or reference.grown(half)[1] >= KEPT:
         return None
     began, calls = time.monotonic(), 0
     while calls < MORE_CALLS and (calls < LEAST_CALLS or time.monotonic() - began < MORE_S):
