@@ -46,8 +46,9 @@ def test_headline_numbers(faster: tuple[Page, str]) -> None:
 def test_times_of_all_arms(faster: tuple[Page, str]) -> None:
     rows = faster[0].table("Version")
     assert [[row[0], row[1], row[3]] for row in rows[1:]] == [
-        ["eager PyTorch", "4.2 ms", "2.31× [2.28, 2.34]"], ["torch.compile", "3.05 ms", "1.67× [1.64, 1.71]"],
-        ["best.py", "1.82 ms", ""]]
+        ["eager PyTorch", "4.2 ms", ""], ["torch.compile", "3.05 ms", ""],
+        ["best.py", "1.82 ms", "2.31× [2.28, 2.34] over eager PyTorch1.67× [1.64, 1.71] over torch.compile"]]
+    assert "2.31× [2.28, 2.34] over eager PyTorch, 1.67× [1.64, 1.71] over torch.compile" in faster[1]
 
 
 def test_every_attempt_is_a_row(faster: tuple[Page, str]) -> None:
@@ -84,13 +85,26 @@ def test_reproduce(faster: tuple[Page, str]) -> None:
 
 
 def test_operators_and_bytes(faster: tuple[Page, str]) -> None:
-    rows = [[row[1], row[2], row[3]] for row in faster[0].table("Operator")[1:]]
+    rows = [[row[1], row[2], row[3]] for row in faster[0].table("Result")[1:]]
     activations, weights = 512 * 4096 * 4, 4096 * 1024 * 4
     moved = units.show_bytes(512 * 1024 * 4 + weights + 4096 * 4 + activations)
     assert rows == [
         ["t", "float32[1024,4096]", "view"], ["addmm", "float32[512,4096]", moved],
         *[[name, "float32[512,4096]", units.show_bytes(2 * activations)] for name in ("gelu", "mul", "_softmax")]]
     assert "4 operators that read and write memory" in faster[1] and "takes 27.3 MB" in faster[1]
+    # Time was measured, so it comes first, and bytes are folded away.
+    slow = faster[0].text.partition("What was slow</h2>")[2].partition("<h2")[0]
+    assert slow.index("Share of time") < slow.index("<summary>The operators by the bytes that they move") < slow.index("Moves")
+
+
+def test_narrow_screens_show_every_column(faster: tuple[Page, str]) -> None:
+    """Every table lies in a box that scrolls, and below 34 rem all but figures' bars is shown and wraps."""
+    page = faster[0]
+    tables = [n for n, (tag, _) in enumerate(page.elements) if tag == "table"]
+    assert len(tables) >= 4 and all("scroll" in str(page.elements[n - 1][1].get("class")) for n in tables)
+    (narrow,) = re.findall(r"@media \(max-width: 34rem\) \{(.*?)\n\}", page.text, re.DOTALL)
+    assert re.findall(r"([^{};]+)\{[^}]*display: none", narrow) == ["\n  td.room "]
+    assert "td.num" in narrow and "white-space: normal" in narrow and "min-width: 0" in narrow
 
 
 def test_bytes_of_tuples_views_and_expanded_operands() -> None:

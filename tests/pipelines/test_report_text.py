@@ -106,9 +106,21 @@ def test_cpp_inside_python_is_coloured_as_cpp() -> None:
 
 def test_the_copied_original_is_left_out(faster: tuple[Page, str]) -> None:
     page, _ = faster
-    original, best = (pre for pre in page.pres if pre.startswith('"""'))
+    (original,) = (pre for pre in page.pres if pre.startswith('"""'))
+    (best,) = (pre for pre in page.pres if pre.startswith("# ---- the kernels"))
     assert original == ORIGINAL
     assert "class ModelNew" in best and "def get_inputs" not in best
     assert "# … the original source, 25 lines, unchanged …" in best
     assert code.without_original(f"S = {ORIGINAL!r}\n", ORIGINAL)[0].startswith("S = # … the original source, 25 lines")
     assert code.without_original("x = 1\n", ORIGINAL) == ("x = 1\n", 0)
+
+
+def test_kernels_come_before_what_guards_them() -> None:
+    shown = code.kernels_first(BEST)
+    assert shown.index("#include") < shown.index("class ModelNew") and shown.startswith("# ---- the kernels")
+    triton = "import triton\n\n\ndef guard(x):\n    return x\n\n\n# adds\n@triton.jit\ndef add(x):\n    pass\n\n\nadd = guard(add)\n"
+    assert code.kernels_first(triton).index("# adds\n@triton.jit\ndef add") < code.kernels_first(triton).index("import triton")
+    assert sorted(code.kernels_first(triton).split()) == sorted(
+        f"{triton} # ---- the kernels, first for reading # ---- what calls and guards them".split())
+    for text in ("x = 1\n", "not python (", ""):
+        assert code.kernels_first(text) == text

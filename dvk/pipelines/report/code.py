@@ -1,10 +1,11 @@
 """Source text for reading: coloured by pygments into six classes of ours, generated code cut free of what was copied.
 
-C++ and CUDA inside a Python string are coloured as C++. It parses nothing and runs nothing.
+C++ and CUDA inside a Python string are coloured as C++. It runs nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -42,6 +43,35 @@ def without_original(best: str, original: str) -> tuple[str, int]:
             num_lines = len(body.splitlines())
             return best.replace(copy, f"# … the original source, {num_lines} lines, unchanged …", 1), num_lines
     return best, 0
+
+
+def kernels_first(best: str) -> str:
+    """A drop-in's text with its kernels before all else: what was written for the task, before what guards it. As it is where that
+    cannot be told."""
+    try:
+        tree = ast.parse(best)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return best
+    lines, kernels = best.splitlines(keepends=True), list[str]()
+    for node in reversed(tree.body):
+        if not _is_kernel(node):
+            continue
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
+        while first and lines[first - 1].startswith("#") and not lines[first - 1].startswith(("# …", "# -")):
+            first -= 1
+        kernels.insert(0, "".join(lines[first : node.end_lineno]).rstrip() + "\n")
+        lines[first : node.end_lineno] = []
+    if not kernels:
+        return best
+    rest = re.sub(r"\n{4,}", "\n\n\n", "".join(lines)).lstrip("\n")
+    return "# ---- the kernels, first for reading\n\n" + "\n\n".join(kernels) + "\n\n# ---- what calls and guards them\n\n" + rest
+
+
+def _is_kernel(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return any("jit" in ast.unparse(one) for one in node.decorator_list)
+    value = node.value if isinstance(node, ast.Assign) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str) and CPP.search(value.value) is not None
 
 
 def _tokens(source: str) -> Iterator[tuple[Any, str]]:

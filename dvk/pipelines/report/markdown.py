@@ -69,8 +69,8 @@ def fence(text: str, language: str = "") -> str:
 def _arms(story: Story) -> str:
     if not any(arm.ms for arm in story.arms):
         return ""
-    rows = [[arm.label, show_ms(arm.ms), shown(arm.ratio) if arm.ratio else ""] for arm in story.arms]
-    return table(["version", "median call", f"speedup of {story.arms[-1].label}"], rows, frozenset({1, 2}))
+    rows = [[arm.label, show_ms(arm.ms), ", ".join(story.ratios(arm))] for arm in story.arms]
+    return table(["version", "median call", "speedup"], rows, frozenset({1, 2}))
 
 
 def _sets(story: Story) -> str:
@@ -83,16 +83,18 @@ def _sets(story: Story) -> str:
 
 
 def _slow(story: Story) -> list[str]:
-    parts = [table(list(BLOCKS), story.blocks, frozenset({1, 2, 3}))] if story.blocks else []
+    parts = []
+    if story.profile:
+        rows = [[str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))] for p in story.profile]
+        parts.append(table(["operator", "share of time", "time"], rows, frozenset({1, 2})))
+    if story.blocks:
+        parts.append(table(list(BLOCKS), story.blocks, frozenset({1, 2, 3})))
     if story.operators:
         rows = []
         for number, op in enumerate(story.operators, start=1):
             moved = "unknown" if op.moved_bytes is None else show_bytes(op.moved_bytes) if op.moved_bytes else "view"
             rows.append([str(number), op.name, op.result, moved])
         parts += [story.traffic, table(["#", "operator", "result", "moves"], rows, frozenset({0, 3}))]
-    if story.profile:
-        rows = [[str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))] for p in story.profile]
-        parts.append(table(["operator", "share of time", "time"], rows, frozenset({1, 2})))
     return ["## What was slow", *(parts or ["The reference’s operators were not captured."])]
 
 

@@ -6,10 +6,11 @@ import json
 
 from dvk.pipelines.report import chart
 from dvk.pipelines.report.attempts import Attempt
+from dvk.pipelines.report.code import kernels_first
 from dvk.pipelines.report.graph import Operator
 from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, source, table
-from dvk.pipelines.report.story import BLOCKS, Arm, Story
+from dvk.pipelines.report.story import BLOCKS, Story, timed
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.speedups import shown
 
@@ -31,14 +32,14 @@ def _header(story: Story) -> Markup:
         el("h1", story.headline),
         [el("p", text, class_="interval") for text in story.numbers],
         [el("p", text) for text in story.lead],
-        _arms(story.arms),
+        _arms(story),
         _sets(story),
         facts(story.measured),
     )
 
 
-def _arms(arms: list[Arm]) -> Markup | None:
-    longest = max((arm.ms for arm in arms if arm.ms), default=0.0)
+def _arms(story: Story) -> Markup | None:
+    longest = max((arm.ms for arm in story.arms if arm.ms), default=0.0)
     if not longest:
         return None
     rows = [
@@ -46,10 +47,11 @@ def _arms(arms: list[Arm]) -> Markup | None:
            el("th", arm.label, scope="row"),
            el("td", show_ms(arm.ms), class_="num"),
            bar(arm.ms, longest, "bar ours" if arm.ours else "bar"),
-           el("td", shown(arm.ratio) if arm.ratio else "", class_="num"))
-        for arm in arms
+           el("td", [el("div", text) for text in story.ratios(arm)], class_="num"),
+           class_="won" if arm.ours else None)
+        for arm in story.arms
     ]
-    heads = headers("Version", "Median call ", None, f"Speedup of {arms[-1].label} " if arms[-1].ours else " ")
+    heads = headers("Version", "Median call ", None, "Speedup ")
     return el("div", table(heads, rows, "Times of one call"), class_="arms")
 
 
@@ -70,6 +72,8 @@ def _sets(story: Story) -> Markup | None:
 
 def _slow(story: Story) -> Markup:
     parts: list[Markup] = []
+    if story.profile:
+        parts += _profile(story)
     if story.blocks:
         rows = [
             el("tr", el("th", el("code", row[0]), scope="row"), [el("td", cell, class_="num") for cell in row[1:4]],
@@ -82,21 +86,24 @@ def _slow(story: Story) -> Markup:
         longest = max(operator.moved_bytes or 0 for operator in story.operators) or 1
         rows = [_operator_row(number, operator, longest) for number, operator in enumerate(story.operators, start=1)]
         heads = headers("# ", "Operator", "Result", "Moves ", None)
-        parts += [el("p", story.traffic), table(heads, rows, "The reference’s operators")]
-    if story.profile:
-        rows = [
-            el("tr",
-               el("th", el("code", str(row.get("name", ""))), scope="row", class_="cut"),
-               el("td", show_share(row.get("share")), class_="num"),
-               bar(row.get("share"), 1.0),
-               el("td", show_ms(row.get("ms")), class_="num"))
-            for row in story.profile
-        ]
-        heads = headers("Operator", "Share of time ", None, "Time ")
-        parts += [el("h3", "Profile"), table(heads, rows, "Profile of the reference")]
+        moves = [el("p", story.traffic), table(heads, rows, "The reference’s operators")]
+        # Bytes stand in for time, where that was not measured.
+        parts += [el("details", el("summary", "The operators by the bytes that they move"), moves)] if timed(story) else moves
     if story.listing:
         parts.append(folded("The captured graph", story.listing))
     return el("section", el("h2", "What was slow"), parts or el("p", "The reference’s operators were not captured."))
+
+
+def _profile(story: Story) -> list[Markup]:
+    rows = [
+        el("tr",
+           el("th", el("code", str(row.get("name", ""))), scope="row", class_="cut"),
+           el("td", show_share(row.get("share")), class_="num"),
+           bar(row.get("share"), 1.0),
+           el("td", show_ms(row.get("ms")), class_="num"))
+        for row in story.profile
+    ]
+    return [table(headers("Operator", "Share of time ", None, "Time "), rows, "Profile of the reference")]
 
 
 def _operator_row(number: int, operator: Operator, longest: int) -> Markup:
@@ -193,7 +200,7 @@ def _cost(story: Story) -> Markup | None:
 def _code(story: Story) -> Markup:
     columns = [el("section", el("h3", "Original"), source(story.task.source, "Original source"))]
     if story.generated is not None:
-        columns.append(el("section", el("h3", "best.py"), source(story.generated, "Generated source")))
+        columns.append(el("section", el("h3", "best.py"), source(kernels_first(story.generated), "Generated source")))
     return el("section", el("h2", "The code"), el("div", columns, class_="pair" if len(columns) == 2 else "pair one"))
 
 

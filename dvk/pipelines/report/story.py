@@ -111,10 +111,19 @@ class Story:
     manifest: dict[str, Any]
     """run.json, or empty."""
 
+    def ratios(self, arm: Arm) -> list[str]:
+        """What stands in an arm's row of the table of times: of ours, how much faster it is than each other."""
+        return [f"{speedups.shown(other.ratio)} over {other.label}" for other in self.arms if arm.ours and other.ratio]
+
     @property
     def several(self) -> bool:
         """More than one proposed, so each attempt says whose it is."""
         return len(self.proposers) > 1
+
+
+def timed(story: Story) -> bool:
+    """Where time goes in the reference was measured."""
+    return bool(story.profile) or any(row[1].strip("–- ") for row in story.blocks)
 
 
 def tell(

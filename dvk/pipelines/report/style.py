@@ -118,5 +118,15 @@ footer { margin-top: 5rem; padding-top: 1rem; border-top: 1px solid var(--rule);
   dl.facts dd { margin-bottom: .6rem; }
   td.room { width: 24%; }
 }
+@media (max-width: 34rem) {
+  table { font-size: .75rem; }
+  th, td { padding: .35rem .5rem .35rem 0; }
+  thead th, thead td, td.num, th.num, td.fixed { white-space: normal; }
+  td.cut, th.cut { min-width: 0; }
+  td code, th code { font-size: .6875rem; overflow-wrap: anywhere; }
+  td small, th small { font-size: .6875rem; overflow-wrap: anywhere; }
+  td.room { display: none; }
+  svg { min-width: 0; }
+}
 @media print { .tall, .pair pre { max-height: none; } pre { white-space: pre-wrap; } h2 { break-after: avoid; } }
 """
