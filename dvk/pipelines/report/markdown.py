@@ -69,8 +69,9 @@ def fence(text: str, language: str = "") -> str:
 def _arms(story: Story) -> str:
     if not any(arm.ms for arm in story.arms):
         return ""
-    rows = [[arm.label, show_ms(arm.ms), ", ".join(story.ratios(arm))] for arm in story.arms]
-    return table(["version", "median call", "speedup"], rows, frozenset({1, 2}))
+    others = [arm for arm in story.arms if arm.ratio]
+    rows = [[arm.label, show_ms(arm.ms), *(shown(other.ratio) if arm.ours else "" for other in others)] for arm in story.arms]
+    return table(["version", "median call", *(f"over {arm.label}" for arm in others)], rows, frozenset(range(1, 2 + len(others))))
 
 
 def _sets(story: Story) -> str:
