@@ -16,3 +16,7 @@ class CannotCompose(Exception):
     def __init__(self, message: str, traceback: str = ""):
         super().__init__(message)
         self.traceback = traceback
+
+
+class ChangesState(CannotCompose):
+    """forward() changes Python state; another attempt would find it changed already, unless what changes it is left."""

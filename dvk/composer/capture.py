@@ -12,17 +12,19 @@ A module that cannot be captured (control flow on data, custom operators, non-te
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from dvk import crashes
+from dvk.composer import structures
+from dvk.composer.blame import located, operator_name, told
 from dvk.composer.blocks import block_of
 from dvk.composer.cannot import CannotCompose
+from dvk.composer.captured import Captured
 from dvk.composer.effects import touched
 from dvk.composer.functionalize import functionalized, reshaped
 from dvk.config import Limits
@@ -30,30 +32,16 @@ from dvk.errors import TaskError
 from dvk.records import Graph, Node, Task
 from dvk.sandbox import Death, call
 
+if TYPE_CHECKING:
+    from dvk.composer.calling import Call
+    from dvk.composer.left import Recording, Tracing
+
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
 
 
 HELD = ("param", "buffer", "const")
 """Nodes that stand for what the module holds."""
-
-
-class Captured(BaseModel):
-    """A graph and what a drop-in needs to know to stand in for the module."""
-
-    model_config = ConfigDict(frozen=True)
-
-    graph: Graph
-    arguments: tuple[str, ...]
-    """Forward parameters in call order."""
-    constants: dict[str, Any] = {}
-    """Arguments that are plain values, baked into the graph."""
-    config_hash: str
-    """What `embedded.dvk_config` says of the captured module."""
-    asked: tuple[str, ...] = ()
-    """Functions of torch (`observe.MODES`) on whose answer, False, the graph may rest."""
-    blocks: dict[str, str] = {}
-    """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""
 
 
 def capture(task: Task, limits: Limits) -> Captured:
@@ -88,7 +76,7 @@ def answered(task: Task, trace: Callable[[Task], Captured]) -> dict[str, str | d
     try:
         return {"captured": trace(task).model_dump(mode="json")}
     except CannotCompose as error:
-        return {"cannot": str(error)}
+        return {"cannot": str(error), "traceback": error.traceback}
     except TaskError as error:
         return {"cannot": error.message}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code is run here
@@ -102,53 +90,71 @@ def trace(task: Task) -> Captured:
 
     built = build(task)
     args, kwargs = built.inputs(0)
-    if kwargs:
-        args, kwargs = positional(built.model, args, kwargs)
-    return trace_module(built.model, args, built.input_names(args))
+    return trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
 
-def positional(model: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The same call with every argument by position, in forward's order.
+def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str], home: dict[str, Any] | None = None) -> Captured:
+    """As `trace_module`, of a call with keywords; `home` are the globals of the user's file."""
+    from dvk.composer.calling import ordered
+
+    values, rest, by_name = ordered(model, args, kwargs)
+    return trace_module(model, values, [*names, *rest], by_name, home)
+
+
+def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0, home: dict[str, Any] | None = None) -> Captured:
+    """Export a live module on example arguments, the last `by_name` of them passed by keyword.
+
+    What cannot be captured is left to PyTorch where the rest can be (`partly`).
 
     Raises:
-        CannotCompose: an argument can only be passed by name, or one before it is left to its default.
+        CannotCompose: nothing can be captured; the message names the operator and the line.
     """
-    parameters = list(inspect.signature(model.forward).parameters.values())
-    ordered, rest = list(args), dict(kwargs)
-    for parameter in parameters[len(args):]:
-        if not rest or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
-            break
-        ordered.append(rest.pop(parameter.name))
-    if rest:
-        raise CannotCompose(f"argument `{next(iter(rest))}` cannot be passed by position")
-    return ordered, rest
+    from dvk.composer import partly
+    from dvk.composer.calling import Call
+
+    try:
+        call = Call(model, args, [*names, *(f"arg{number}" for number in range(len(names), len(args)))], by_name, home)
+        return partly.captured(call, partial(_traced, call))
+    except CannotCompose:
+        raise
+    except Exception as error:  # a module of any kind may break any part of the capture
+        raise CannotCompose(f"capturing raised {told(error)}", traceback.format_exc()) from error
 
 
-def trace_module(model: Any, args: list[Any], names: list[str]) -> Captured:
-    """Export a live module on example arguments."""
+def _traced(call: Call, recording: Recording | None) -> Captured:
+    """The graph of a call; what a recording names is left to PyTorch."""
     import torch
 
-    from dvk.composer.embedded import dvk_config, dvk_unchanged, dvk_watch
+    from dvk.composer import partly
+    from dvk.composer.embedded import dvk_config
+    from dvk.composer.inline import inline
+    from dvk.composer.left import Recording, Tracing
     from dvk.composer.observe import asked, observe
     from dvk.composer.state import without_changes
 
-    # One tensor that is passed twice would be one input.
-    args = [a.detach().clone() if isinstance(a, torch.Tensor) and any(a is b for b in args[:n]) else a for n, a in enumerate(args)]
-    if any(not isinstance(a, (torch.Tensor, bool, int, float, str, type(None))) for a in args):
-        raise CannotCompose("an input is neither a tensor nor a plain value")
-    if not dvk_unchanged(dvk_watch(model)):
-        raise CannotCompose("a submodule has forward hooks")
-    config = dvk_config(model)
+    model, tensors = call.model, list(call.tensors.values())
+    places = recording.places if recording is not None else ()
+    left = tuple(place.path for place in places if place.module is None and not place.name)
+    config = dvk_config(model, left)
+    tracing = Tracing(call, recording or Recording())
     try:
-        with torch.no_grad(), _no_stack_traces(), _no_checks(), _apart(), asked(model) as modes:
-            program = without_changes(model, lambda: torch.export.export(model, tuple(args), strict=False))
+        with torch.no_grad(), _no_stack_traces(recording is None), _no_checks(), _apart(), asked(model) as modes, call.flat(), \
+                tracing.meanwhile():
+            program = without_changes(model, lambda: torch.export.export(model, tuple(tensors), strict=False))
     except CannotCompose:
         raise
-    except Exception as error:  # noqa: BLE001 - export raises whatever the module's code does under tracing
-        raise CannotCompose(f"torch.export: {crashes.said(error)}") from None
-    encoder = _Encoder(program, model, dict(zip(names, args, strict=False)), observe(program, args))
-    return Captured(graph=encoder.graph(), arguments=tuple(names), config_hash=config, asked=tuple(sorted(modes)), blocks=encoder.blocks,
-                    constants={n: a for n, a in zip(names, args, strict=False) if not isinstance(a, torch.Tensor)})
+    except Exception as error:  # a module of any kind may break any part of the capture
+        raise CannotCompose(f"torch.export: {told(error)}") from error
+    inline(program)
+    with tracing.known():
+        seen = observe(program, tensors)
+    encoder = _Encoder(program, model, call.tensors, seen, call.tree, tracing)
+    graph = encoder.graph()
+    partly.check_repeatable(graph)
+    if recording is not None and not partly.is_worthwhile(graph):
+        raise CannotCompose("what is not left to PyTorch is nothing")
+    return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(modes)),
+                    blocks=encoder.blocks, constants=call.constants, structure=call.structure, left=left)
 
 
 @contextmanager
@@ -208,9 +214,13 @@ def _apart() -> Iterator[None]:
 
 
 @contextmanager
-def _no_stack_traces() -> Iterator[None]:
-    """One for every operator is a sixth of the work of tracing, and nobody reads them."""
+def _no_stack_traces(wanted: bool) -> Iterator[None]:
+    """One for every operator is a sixth of the work of tracing, and they are read where a capture fails alone."""
     from torch.fx import config
+
+    if not wanted:
+        yield
+        return
 
     before = getattr(config, "do_not_emit_stack_traces", False)
     config.do_not_emit_stack_traces = True
@@ -224,12 +234,14 @@ class _Encoder:
     """Turns an exported program into our records."""
 
     def __init__(self, program: Any, model: Any, inputs: dict[str, Any],
-                 seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]):
-        self.program, self.model, self.inputs, self.seen = program, model, inputs, seen
+                 seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]], tree: Any, tracing: Tracing):
+        self.program, self.model, self.inputs, self.seen, self.tree, self.tracing = program, model, inputs, seen, tree, tracing
         self.names: dict[str, str] = {}
         self.counts = dict.fromkeys("xpcv", 0)
         self.blocks: dict[str, str] = {}
         self.nodes: list[Node] = []
+        self.effects = ""
+        """An operator so far that a program which goes back to the original would do twice."""
 
     def graph(self) -> Graph:
         signature = self.program.graph_signature
@@ -244,42 +256,72 @@ class _Encoder:
         for node in order:
             if node.op == "placeholder":
                 kind = kinds.get(node.name)
-                if kind == "input" or kind is None:
+                if kind is None:
+                    self._generator(node)
+                elif kind == "input":
                     name = next(tensor_inputs)
                     if "val" in node.meta and hasattr(node.meta["val"], "shape"):
                         self._add(node, "x", "input", target=name)
                 elif node.users:
                     self._held(node, kind, targets[node.name])
             elif node.op == "call_function":
-                self._call(node)
+                try:
+                    self._call(node)
+                except CannotCompose as error:
+                    raise located(error, node) from None
             elif node.op == "output":
                 output = node.args[0]
             else:
-                raise CannotCompose("a nested graph: an autocast or grad-mode block, or control flow, inside forward()")
+                raise CannotCompose("a nested graph inside forward()")
         graph = functionalized(Graph(nodes=self._linked(), outputs=self._outputs(output), training=bool(self.model.training)))
         if (op := reshaped(graph)) is not None:
             raise CannotCompose(f"{op} gives a tensor that has aliases another shape")
         return graph
 
     def _outputs(self, flat: Any) -> Any:
-        import torch
+        num_returned = self.program.call_spec.out_spec.num_leaves
+        returned = [self._encode(v) for v in flat][-num_returned:] if num_returned else []
 
-        spec = self.program.call_spec.out_spec
-        users = [_Leaf(self._encode(v)) for v in flat][-spec.num_leaves:] if spec.num_leaves else []
-        tree = torch.utils._pytree.tree_unflatten(users, spec)
-        return _plain(tree)
+        def of(tree: Any) -> Any:
+            if isinstance(tree, dict):
+                if set(tree) == {"ref"}:
+                    found = returned[tree["ref"]]
+                    return found if isinstance(found, dict) and "ref" in found else {"value": found}
+                return {key: of(part) for key, part in tree.items()}
+            return [of(part) for part in tree] if isinstance(tree, list) else tree
+
+        return of(self.tree)
 
     def _held(self, node: Any, kind: str, target: str) -> None:
+        import torch
+
         found: Any = self.model
         for part in target.split("."):
             found = getattr(found, part, None)
         if found is None:
             tensor = self.program.constants[target]
+            if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                raise located(CannotCompose("torch.func inside forward()"), next(iter(node.users)))
             if tensor.numel() > MAX_LITERAL:
                 raise CannotCompose(f"a constant of {tensor.numel()} elements made in forward()")
             self._add(node, "c", "const", kwargs={"data": self._encode(tensor.tolist())})
         else:
             self._add(node, "c" if kind == "const" else "p", kind, target=target)
+
+    def _generator(self, node: Any) -> None:
+        """A generator of random numbers that forward() makes and seeds."""
+        import torch
+
+        held = next((spec.target for spec in self.program.graph_signature.input_specs if spec.arg.name == node.name), None)
+        made = self.program.constants.get(held)
+        if not isinstance(made, torch.Generator):
+            raise CannotCompose(f"an object of type {type(made).__name__} in forward()")
+        seed = made.initial_seed()
+        fresh = torch.Generator(made.device).manual_seed(seed)
+        kept = [value for module in self.model.modules() for value in vars(module).values()]
+        if any(value is made for value in kept) or not torch.equal(fresh.get_state(), made.get_state()) or seed >= 1 << 47:
+            raise CannotCompose("a generator of random numbers that forward() does not seed")
+        self._add(node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}})
 
     def _linked(self) -> tuple[Node, ...]:
         """The nodes, those of weights and buffers with what they share memory with as an operand where that memory is written."""
@@ -300,11 +342,24 @@ class _Encoder:
     def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
             op = "getitem"
+        elif (name := str(node.target)) in STEPS:
+            return self._step(node, name)
         else:
-            op = str(node.target)
-            if not op.startswith("aten."):
-                raise CannotCompose(f"operator {op}")
+            known = operator_name(node)
+            if known is None:
+                return
+            op = known
         self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
+
+    def _step(self, node: Any, name: str) -> None:
+        """What is left to PyTorch, or asked of a value."""
+        args = self._encode(node.args)
+        if name == "dvk.asked.default":
+            self._add(node, "v", "expect", args=args)
+            self.nodes[-1] = self.nodes[-1].model_copy(update={"shape": None, "dtype": None, "strides": None})
+        else:
+            tensors, numbers, call = args
+            self._add(node, "v", "left", args=[*tensors, *numbers], kwargs=self.tracing.step(call, tensors, numbers))
 
     def _add(self, node: Any, letter: str, op: str, *, args: Any = (), kwargs: Any = None, target: str | None = None) -> None:
         import torch
@@ -318,7 +373,10 @@ class _Encoder:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             if any(not isinstance(s, int) for s in value.shape):
-                raise CannotCompose(f"{op} has a shape that depends on values")
+                # Its size depends on values: it stays with PyTorch, and so does what reads it.
+                dtype = str(value.dtype).removeprefix("torch.")
+                self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, dtype=dtype))
+                return
             recorded = tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride())
             shape, dtype, strides = self.seen.get(node.name, recorded)
             self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, shape=shape, dtype=dtype, strides=strides,
@@ -335,45 +393,7 @@ class _Encoder:
             return [self._encode(v) for v in value]
         if isinstance(value, dict):
             return {k: self._encode(v) for k, v in value.items()}
-        if isinstance(value, torch.dtype):
-            return {"dtype": str(value).removeprefix("torch.")}
-        if isinstance(value, torch.device):
-            return {"device": value.type}
-        if isinstance(value, torch.memory_format):
-            return {"memory_format": str(value).removeprefix("torch.")}
-        if isinstance(value, torch.layout):
-            return {"layout": str(value).removeprefix("torch.")}
-        if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-            return {"float": str(value)}
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise CannotCompose(f"an operand of type {type(value).__name__}")
+        return structures.literal_of(value)
 
 
-class _Leaf:
-    """An encoded operand that no pytree function descends into."""
-
-    def __init__(self, encoded: Any):
-        self.encoded = encoded
-
-
-def _plain(tree: Any) -> Any:
-    """The output pytree as JSON-able data: {'tuple'|'list': parts}, {'dict': pairs}, {'named': type of
-    torch.return_types and parts}, {'ref': name} or {'value': literal}."""
-    if isinstance(tree, _Leaf):
-        return tree.encoded if isinstance(tree.encoded, dict) and "ref" in tree.encoded else {"value": tree.encoded}
-    if isinstance(tree, dict):
-        if type(tree) is not dict or not all(isinstance(k, str) for k in tree):
-            raise CannotCompose(f"the output is a {type(tree).__name__} or has keys that are not strings")
-        return {"dict": [[k, _plain(v)] for k, v in tree.items()]}
-    if isinstance(tree, tuple):
-        if type(tree).__module__ == "torch.return_types":
-            return {"named": [type(tree).__name__, [_plain(v) for v in tree]]}
-        if type(tree) is not tuple:
-            raise CannotCompose(f"the output is a {type(tree).__name__}")
-        return {"tuple": [_plain(v) for v in tree]}
-    if type(tree) is list:
-        return {"list": [_plain(v) for v in tree]}
-    if tree is None:
-        return {"value": None}
-    raise CannotCompose(f"the output holds a {type(tree).__name__}")
+STEPS = ("dvk.left.default", "dvk.asked.default")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-FILES = ("embedded.py", "finite.py", "cuda_launch.py", "compact/frame.py")
+FILES = ("embedded.py", "rebuilt.py", "finite.py", "cuda_launch.py", "compact/frame.py")
 PREFIX = "dvk_"
 
 

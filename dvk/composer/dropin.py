@@ -15,12 +15,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from dvk.composer import carried, replacing
+from dvk.composer import carried, replacing, structures
 from dvk.composer.apart import OWNER, beside, with_room
 from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.effects import touched
-from dvk.composer.host import Program, held_name, parameter
+from dvk.composer.host import Program, held_name, literal, parameter
 from dvk.records import Node, Task
 
 ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop", "dvk_apart")
@@ -45,8 +46,13 @@ class Fused:
 
     @property
     def arguments(self) -> list[str]:
-        """All that the call takes, by the names that the program knows."""
+        """All that the call takes, by the names that generated text knows."""
         return [parameter(name) for name in self.captured.arguments]
+
+    @property
+    def takes(self) -> list[str]:
+        """What the program takes: the arguments, or the tensors in them where some are nested."""
+        return [parameter(str(n.target)) for n in self.inputs] if self.captured.structure else self.arguments
 
 
 def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], embedded: Sequence[str], title: str, header: str) -> str:
@@ -69,8 +75,17 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     arguments = max((one.captured.arguments for one in fused), key=len)
     base = OWNER if task.kind == "module" else "torch.nn.Module"
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{OWNER}(*args, **kwargs)"
-    same = f"dvk_config(self) == {config_hash!r}" if task.kind == "module" else "True"
+    (left, *_) = {one.captured.left: None for one in fused}
+    apart = f", {left!r}" if left else ""
+    same = f"dvk_config(self{apart}) == {config_hash!r}" if task.kind == "module" else "True"
+    places = {key: place for one in fused for key, place in one.program.left.items()}
+    calls = f"\n        self._dvk_left = dvk_left(self, {places!r})" if places else ""
+    goes_back = "\ndvk_else = object()  # what a program returns where the original must run" \
+        if any(one.program.may_go_back for one in fused) else ""
     signature = f"\n\n\nModelNew.forward.__wrapped__ = {OWNER}.forward" if task.kind == "module" else ""
+    texts = [(one.program.result, *one.program.lines, _fits(task, number, one, held)) for number, one in enumerate(fused)]
+    rebuilt = " ".join(line for lines in texts for line in lines)
+    embedded = [*embedded, *(name for name in ("dvk_named", "dvk_made") if f"{name}(" in rebuilt), *(["dvk_left"] if places else [])]
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
     whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
     hook = "\n\nfrom torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n\n" \
@@ -91,7 +106,7 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
 
 # Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
 dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
-dvk_kept, dvk_steps, dvk_memory = [], [0], set()
+dvk_kept, dvk_steps, dvk_memory = [], [0], set(){goes_back}
 
 {carried.text([*ALWAYS, *(WEIGHTS if held else ()), *embedded])}
 {hook}
@@ -106,11 +121,12 @@ class ModelNew({base}):
     \"\"\"{task.entry}, {whom}; falls back to the original where no fused program fits.\"\"\"
 
     def forward(self, *args, **kwargs):
+        given, rest = args, kwargs
         if kwargs:
             names = {tuple(arguments)!r}[len(args):len(args) + len(kwargs)]
             if len(names) == len(kwargs) and all(name in kwargs for name in names):
-                args, kwargs = (*args, *(kwargs[name] for name in names)), {{}}
-        if not kwargs:
+                given, rest = (*args, *(kwargs[name] for name in names)), {{}}
+        if not rest:
 {textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
         return {original}
 
@@ -128,7 +144,7 @@ class ModelNew({base}):
         )
 
     def _dvk_prepare(self):
-        self._dvk_watched = dvk_watch(self)
+        self._dvk_watched = dvk_watch(self{apart}){calls}
         ready = {same}
 {textwrap.indent(_binding(fused, held), " " * 8)}
 {textwrap.indent(chr(10).join(load), " " * 8)}
@@ -189,35 +205,54 @@ def _method(name: str, number: int) -> str:
 
 def _dispatch(number: int, one: Fused) -> str:
     run = _method("run", number)
-    call = f"dvk_replay(self.{run}, args)" if one.graph_replay else f"self.{run}(*args)"
-    return f"if len(args) == {len(one.arguments)} and self.{_method('fits', number)}(*args):\n    return {call}"
+    given = f"self.{_method('inside', number)}(*given)" if one.captured.structure else "given"
+    call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
+    positional = len(one.arguments) - one.captured.by_name
+    how = f"len(given) == {len(one.arguments)}" + (f" and len(args) <= {positional}" if one.captured.by_name else "")
+    back = f"result = {call}\n    if result is not dvk_else:\n        return result" if one.program.may_go_back else f"return {call}"
+    return f"if {how} and self.{_method('fits', number)}(*given):\n    {back}"
 
 
 def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     """The method that looks whether the arguments are those of the program."""
-    lines = []
-    names = [parameter(str(node.target)) for node in one.inputs]
-    for name, node in zip(names, one.inputs, strict=True):
-        where = f"{name}.is_{task.device}"
+    nodes = {str(node.target): node for node in one.inputs}
+    texts: dict[str, str] = {}
+
+    def tensor(path: str, text: str) -> str:
+        node = nodes[path]
+        texts[path] = text
+        first = next(iter(texts.values()))
+        where = f"{text}.is_{task.device}"
         if task.device == "cuda":
             # Asking for the current device takes as long as all the rest, and raises where there is none.
-            where = f"{name}.get_device() == {names[0]}.get_device()" if name != names[0] else \
-                f"{where} and {name}.get_device() == torch.cuda.current_device()"
-        lines.append(f"type({name}) in dvk_tensors and {name}.layout is torch.strided and not {name}.is_neg() and {_layout(name, node)} "
-                     f"and {where}")
-    for name, value in one.captured.constants.items():
-        safe = parameter(name)
-        lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
-    lines.append(f"self._dvk_now({', '.join(names)})")
+            where = f"{text}.get_device() == {first}.get_device()" if text != first else \
+                f"{where} and {text}.get_device() == torch.cuda.current_device()"
+        plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
+        conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
+        return f"{plain}{conjugate} and {_layout(text, node)} and {where}"
+
+    lines = []
+    for name in one.captured.arguments:
+        if name in one.captured.constants:
+            value = one.captured.constants[name]
+            safe = parameter(name)
+            lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
+        elif name in one.captured.structure:
+            lines += structures.conditions(one.captured.structure[name], parameter(name), tensor, partial(literal, name=str))
+        elif name in nodes:
+            lines.append(tensor(name, parameter(name)))
+    lines.append(f"self._dvk_now({', '.join(texts.values())})")
     changed = touched(one.captured.graph.nodes)
     if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
         held_at = {id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)}
-        every = [*names, *held_at.values()]
-        mine = [held_at.get(id(node)) or parameter(str(node.target)) for node in apart]
+        every = [*texts.values(), *held_at.values()]
+        mine = [held_at.get(id(node)) or texts[str(node.target)] for node in apart]
         lines.append(f"dvk_apart(({', '.join(every)},), ({', '.join(mine)},))")
     conditions = "\nand ".join(lines)
+    inside = f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n" \
+        f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})" if one.captured.structure else ""
     signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
-    return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        )"
+    return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
 
 
 def _run(number: int, one: Fused, held: Held) -> str:
@@ -227,7 +262,7 @@ def _run(number: int, one: Fused, held: Held) -> str:
     renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
     unpack = [f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"] if own else []
     body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
-    return f"    def {_method('run', number)}({', '.join(['self', *one.arguments])}):\n{textwrap.indent(body, ' ' * 8)}"
+    return f"    def {_method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 
 # ---------------------------------------------------------------- what all programs share

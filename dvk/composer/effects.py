@@ -202,6 +202,11 @@ def _foreign(node: Node) -> list[str]:
     return refs([list(node.args), node.kwargs]) if writes else []
 
 
+def is_step(node: Node) -> bool:
+    """It runs whatever reads its result: a call left to PyTorch, or a question on whose answer the graph rests."""
+    return node.op in ("left", "expect")
+
+
 def refs(value: Any) -> list[str]:
     """Names referenced in an encoded operand, in order."""
     if isinstance(value, dict):

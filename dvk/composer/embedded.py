@@ -29,8 +29,8 @@ dvk_memory: set[int] = set()
 """Addresses of memory that was bound."""
 
 
-def dvk_config(module: torch.nn.Module) -> str:
-    """Hash of what a graph was captured under besides tensor values: modes, attributes, shapes of weights."""
+def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = ()) -> str:
+    """Hash of what a graph was captured under besides tensor values: modes, attributes, shapes of weights; modes alone where `left`."""
     internal = vars(torch.nn.Module())
 
     def name_of(tensor: torch.Tensor) -> str:
@@ -67,9 +67,10 @@ def dvk_config(module: torch.nn.Module) -> str:
     for path, child in module.named_modules():
         kind = type(child).__name__.removeprefix("dvk_") if path else ""  # a drop-in calls the user's ModelNew dvk_ModelNew
         parts.append(f"{path}:{kind}:{child.training}")
+        whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
         parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
-                     if key not in internal and not key.startswith("_dvk_"))
-        for held in (child._parameters, child._buffers):
+                     if whole and key not in internal and not key.startswith("_dvk_"))
+        for held in (child._parameters, child._buffers) if whole else ():
             parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items() if t is not None)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -209,12 +210,12 @@ def dvk_same(theirs: type, mine: type, caches: list) -> bool:
         return False
 
 
-def dvk_watch(module: torch.nn.Module) -> tuple:
-    """What of the submodules can change between two calls: their modes, their hooks, and which they are."""
+def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = ()) -> tuple:
+    """What of the submodules can change between two calls: their modes, their hooks, and which they are. Hooks in what is `left` may."""
     parts = list(module.modules())
-    every = torch.nn.modules.module
-    hooks = [every._global_forward_hooks, every._global_forward_pre_hooks]
-    hooks += [held for part in parts[1:] for held in (part._forward_hooks, part._forward_pre_hooks)]
+    free = {id(part) for path in left for part in module.get_submodule(path).modules()}
+    hooks = [torch.nn.modules.module._global_forward_hooks, torch.nn.modules.module._global_forward_pre_hooks]
+    hooks += [held for p in parts[1:] if id(p) not in free for held in (p._forward_hooks, p._forward_pre_hooks)]
     inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
     return parts[1:], [part.training for part in parts[1:]], hooks, inside
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer import carried, cudnn
+from dvk.composer import carried, cudnn, steps, structures
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import READS, Buffer, Kernel
@@ -57,6 +57,13 @@ class Program:
     """Source of the functions that make derived weights."""
     inplace: dict[str, dict[int, int]] = field(default_factory=dict)
     """Kernel name → output number → input number it writes over."""
+    left: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What of the module the program calls as it is: its key → path of a submodule, name of a method or nothing."""
+
+    @property
+    def may_go_back(self) -> bool:
+        """It may find, halfway, that the call is not what it was made for, and returns `dvk_else` then."""
+        return any(line.endswith(steps.GO_BACK) for line in self.lines)
 
 
 def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[Prim]) -> dict[int, int]:
@@ -126,6 +133,7 @@ class HostWriter:
         self.inplace: dict[str, dict[int, int]] = {}
         self.outputs = output_bases(prims)
         self.counter = 0
+        self.left: dict[str, tuple[str, str]] = {}
 
     def program(self) -> Program:
         for prim in self.prims.prims:
@@ -144,7 +152,7 @@ class HostWriter:
                 self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
         result = self._tree(self.graph.outputs)
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
-        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace)
+        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace, self.left)
 
     def _weights(self, result: str) -> list[Node]:
         """Held tensors whose names occur in the program."""
@@ -194,21 +202,12 @@ class HostWriter:
         return text
 
     def _tree(self, tree: Any) -> str:
-        if "ref" in tree:
-            base = self.prims.values[tree["ref"]].base
+        def value(name: str) -> str:
+            base = self.prims.values[name].base
             fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
-            return self.value(tree["ref"]) + (".clone()" if fresh else "")
-        if "tuple" in tree:
-            parts = [self._tree(v) for v in tree["tuple"]]
-            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        if "named" in tree:
-            name, parts = tree["named"]
-            return f"torch.return_types.{name}(({', '.join(map(self._tree, parts))}))"
-        if "list" in tree:
-            return f"[{', '.join(self._tree(v) for v in tree['list'])}]"
-        if "dict" in tree:
-            return "{" + ", ".join(f"{k!r}: {self._tree(v)}" for k, v in tree["dict"]) + "}"
-        return self._literal(tree["value"])
+            return self.value(name) + (".clone()" if fresh else "")
+
+        return structures.expression(tree, value, self._literal)
 
     def _last_uses(self) -> dict[Prim, int]:
         """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
@@ -277,6 +276,11 @@ class HostWriter:
         name = self.names[prim] = self._fresh(prim)
         if node.op == RECURRENT:
             self._recurrence(node, name)
+        elif node.op == "left":
+            self.lines += steps.left_lines(node, name, self.value, self._literal)
+            self.left.update(steps.left_place(node))
+        elif node.op == "expect":
+            self.lines += steps.expect_lines(node, name, self._literal)
         else:
             self.lines.append(f"{name} = {self._call(node)}")
 
@@ -314,6 +318,8 @@ class HostWriter:
 def spelled(node: Node, name: Callable[[str], str]) -> str:
     """The text of a call of an ATen operator; `name` says what a value is called."""
     args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
+    if not node.op.startswith("aten."):
+        return steps.spelled(node.op, args)
     packet, _, overload = node.op.removeprefix("aten.").partition(".")
     if packet == "linear":
         function = "torch.nn.functional.linear"
@@ -334,6 +340,8 @@ def literal(value: Any, name: Callable[[str], str]) -> str:
         (key, inner), = value.items()
         if key == "ref":
             return name(inner)
+        if key == "complex":
+            return f"complex({', '.join(f'float({part!r})' for part in inner)})"
         return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
                 "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
     if isinstance(value, (list, tuple)):

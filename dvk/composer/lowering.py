@@ -178,6 +178,8 @@ class Lowering:
         if isinstance(value, dict):
             if set(value) == {"ref"}:
                 return self.values[value["ref"]]
+            if set(value) == {"complex"}:
+                return complex(*map(float, value["complex"]))
             return float(value["float"]) if set(value) == {"float"} else value
         return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
 
@@ -262,7 +264,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
                      tf32=tf32)
-    kept = pinned(graph)
+    kept = pinned(graph) | unknown(graph)
     origins: dict[Prim, str] = {}
     for node in graph.nodes:
         before = len(state.order)
@@ -306,6 +308,18 @@ def pinned(graph: Graph) -> set[str]:
     """
     changed = touched(graph.nodes)
     return {n.name for n in graph.nodes if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))} if changed else set()
+
+
+def unknown(graph: Graph) -> set[str]:
+    """Names of operators on tensors whose sizes depend on values: they stay calls, and what they return is asked for nothing."""
+    sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
+    found = set(sizes)
+    for node in graph.nodes if sizes else ():
+        if sizes.intersection(refs([list(node.args), node.kwargs])):
+            found.add(node.name)
+            if node.shape is None:
+                sizes.add(node.name)
+    return found
 
 
 def padded(args: list[Any], *defaults: Any) -> list[Any]:

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
-from dvk.composer.capture import CannotCompose, Captured, answered, ended, trace, trace_module
+from dvk.composer.capture import CannotCompose, Captured, answered, ended, trace, trace_call
 from dvk.config import Limits
 from dvk.records import Device, Graph, Node, Task
 from dvk.sandbox import Death
@@ -104,15 +104,12 @@ def trace_fake(task: Task, kernels: Device | None = None) -> Captured:
     """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word, and attention's those of `kernels`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from dvk.composer.capture import positional
     from dvk.tasks.build import build
 
     with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, attended=kernels == "cuda"):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
-        if kwargs:
-            args, kwargs = positional(built.model, args, kwargs)
-        captured = trace_module(built.model, args, built.input_names(args))
+        captured = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
     if task.device == "cpu":
         return captured
     nodes = tuple(node.model_copy(update={"args": tuple(_moved(node.args, task.device)), "kwargs": _moved(node.kwargs, task.device)})
@@ -184,13 +181,13 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
                     module._buffers[name] = function(buffer)
         return self
 
-    def config(module: Any) -> str:
+    def config(module: Any, left: tuple[str, ...] = ()) -> str:
         held = [kind for child in module.modules() for kind in (child._parameters, child._buffers)]
         weights = [dict(kind) for kind in held]
         try:
             for kind in held:
                 kind.update({name: _Elsewhere(t, device) for name, t in kind.items() if t is not None})
-            return kept[2](module)
+            return kept[2](module, left)
         finally:
             for kind, were in zip(held, weights, strict=True):
                 kind.update(were)

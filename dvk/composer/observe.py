@@ -69,7 +69,9 @@ def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], s
     values = []
     for spec in program.graph_signature.input_specs:
         value = held[spec.target] if spec.target is not None else next(given)
-        values.append(_copy(value) if isinstance(value, torch.Tensor) else value)
+        # A generator would otherwise go on from where this run leaves it.
+        values.append(_copy(value) if isinstance(value, torch.Tensor) else
+                      value.clone_state() if isinstance(value, torch.Generator) else value)
     observer = _Observer(program)
     devices = [d for d in {v.device for v in values if isinstance(v, torch.Tensor)} if d.type == "cuda"]
     try:

@@ -259,7 +259,7 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
         return x
     if node.dtype == "bool":
         return low.pw("ne", x, 0)
-    return low.pw("cast", x if node.dtype in FLOATS else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
+    return low.pw("cast", x if node.dtype in HALVES else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
 
 
 @rule("tril", "triu")

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from dvk.composer.cannot import CannotCompose
+from dvk.composer.cannot import CannotCompose, ChangesState
 
 MAX_SEEN = 200_000
 """Values that one snapshot holds; what lies beyond is not compared."""
@@ -154,7 +154,7 @@ def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def _refusal(change: Change) -> CannotCompose:
-    error = CannotCompose(f"forward() changes {change.text}: a graph of operators holds no Python state")
+    error = ChangesState(f"forward() changes {change.text}: a graph of operators holds no Python state")
     error.path = change.path or None
     return error
 

@@ -127,8 +127,10 @@ class Counting(nn.Module):
 
 def test_the_module_the_file_and_the_line_are_named() -> None:
     line = Counting.forward.__code__.co_firstlineno + 1
-    with pytest.raises(CannotCompose, match=rf"`self\.1\.calls`, test_state\.py:{line}:"):
-        capture(nn.Sequential(nn.Linear(3, 3), Counting()), torch.randn(2, 3))
+    with pytest.raises(CannotCompose, match=rf"`self\.calls`, test_state\.py:{line}:"):
+        capture(Counting(), torch.randn(2, 3))
+    graph = capture(nn.Sequential(nn.Linear(3, 3), Counting()), torch.randn(2, 3)).graph
+    assert [node.kwargs["place"] for node in graph.nodes if node.op == "left"] == [[None, "1", ""]]
 
 
 def in_place(self: Any, x: torch.Tensor) -> torch.Tensor:

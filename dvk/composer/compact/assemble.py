@@ -13,9 +13,10 @@ import re
 import symtable
 import tokenize
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from dvk.composer import cpp, dropin, triton_math
+from dvk.composer import cpp, dropin, structures, triton_math
 from dvk.composer.apart import names_bound_by
 from dvk.composer.capture import Captured
 from dvk.composer.compact import frame
@@ -24,7 +25,7 @@ from dvk.composer.compact.order import too_early
 from dvk.composer.compact.symbolic import Names
 from dvk.composer.compact.unreadable import Unreadable
 from dvk.composer.compose import TYPES
-from dvk.composer.host import Program, held_name, parameter
+from dvk.composer.host import Program, held_name, literal, parameter
 from dvk.records import Backend, Candidate, Node, Task
 
 
@@ -45,7 +46,8 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     if backend == "triton":
         given |= {**dict.fromkeys(("tl", "triton")), **frame.CONSTANTS, **dict.fromkeys(triton_math.HELPERS)}
     run = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
-    program = _program(task, run, {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")})
+    held = {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")}
+    program = _program(task, run, captured.graph.outputs, held)
     _check_names(tree, python, set(given))
     if (why := too_early(tree, given)) is not None:
         raise Unreadable(*why)
@@ -119,8 +121,8 @@ def _free(table: symtable.SymbolTable) -> set[str]:
     return found.union(*(_free(child) for child in table.get_children()))
 
 
-def _program(task: Task, run: ast.FunctionDef, nodes: Mapping[str, Node]) -> Program:
-    """The call of `run`: its parameters name values of the listing."""
+def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]) -> Program:
+    """The call of `run`: its parameters name values of the listing; what it returns, and the structure around that, as the graph has it."""
     params = [a.arg for a in run.args.args]
     weights = [nodes[p] for p in params if nodes[p].op != "input" and nodes[p].target is not None]
     lines: list[str] = []
@@ -137,7 +139,12 @@ def _program(task: Task, run: ast.FunctionDef, nodes: Mapping[str, Node]) -> Pro
             derived.append(f"_dvk_make{key} = lambda: torch.tensor({_data(data)}, dtype=torch.{node.dtype}, device='{task.device}')")
             lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
             values.append(f"_c{key}")
-    return Program(lines, f"dvk_program({', '.join(values)})", weights, weights, derived)
+    result = f"dvk_program({', '.join(values)})"
+    if structures.is_made(outputs):
+        lines.append(f"_dvk_parts = {result}")
+        places = {name: f"_dvk_parts[{number}]" for number, name in enumerate(structures.refs(outputs))}
+        result = structures.expression(outputs, places.__getitem__, partial(literal, name=str))
+    return Program(lines, result, weights, weights, derived)
 
 
 def _data(value: Any) -> str:

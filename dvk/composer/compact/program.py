@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dvk.composer import structures
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.prompt import DTYPES
 from dvk.composer.effects import is_view
@@ -59,6 +60,9 @@ class CompactHost(HostWriter):
         program = self.program()
         lines = [line for line in program.lines if not line.startswith("del ")]
         return Text([f"w{n} = held({text})" for n, text in enumerate(self.derived)], [*lines, f"return {program.result}"], program.inplace)
+
+    def _tree(self, tree: Any) -> str:
+        return super()._tree(structures.flat(tree))
 
     # -------------------------------------------------------------- names
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dvk.composer import structures
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.compact.plainly import is_cut, plainly
 from dvk.composer.compact.symbolic import END, Names, packet, symbolic
@@ -43,7 +44,8 @@ def listing(graph: Graph, names: Names, backend: str) -> str:
     """As `prompt`, of a graph whose sizes are named already."""
     head = [backend, *(f"{name}={value}" for name, value in names.values.items())]
     nodes = {node.name: node for node in graph.nodes}
-    lines = [" ".join(head), *(_line(plainly(node, nodes)) for node in graph.nodes if not is_cut(node)), f"return {_tree(graph.outputs)}"]
+    returned = f"return {_tree(structures.flat(graph.outputs))}"
+    lines = [" ".join(head), *(_line(plainly(node, nodes)) for node in graph.nodes if not is_cut(node)), returned]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +56,8 @@ def _line(node: Node) -> str:
     if node.op == "const":
         data = _flat(node.kwargs.get("data"))
         return f"{node.name}{kind}" + (f" = [{','.join(map(repr, data))}]" if data is not None and len(data) <= MAX_SHOWN else "")
-    operands = [_operand(a) for a in node.args] + [f"{k}={_operand(v)}" for k, v in node.kwargs.items()]
+    named = {} if node.op == "left" else node.kwargs  # whom it calls, and with what around these operands, is the module's
+    operands = [_operand(a) for a in node.args] + [f"{k}={_operand(v)}" for k, v in named.items()]
     return f"{node.name}{kind} = {packet(node)}({','.join(operands)})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dvk.composer.effects import rename, shared
+from dvk.composer.effects import is_step, rename, shared
 from dvk.composer.lowering import walk_refs
 from dvk.records import Graph, Node
 
@@ -55,7 +55,7 @@ def drops_nothing(node: Node) -> bool:
 
 def sees_layout(graph: Graph) -> bool:
     """Some operator sees the order of memory: with another layout it would give other values."""
-    return any(packet(node) == "as_strided" or is_random(node) for node in graph.nodes)
+    return any(packet(node) == "as_strided" or is_random(node) or is_step(node) for node in graph.nodes)
 
 
 def is_output(readers: Iterable[Node]) -> bool:

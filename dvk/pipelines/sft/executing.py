@@ -72,7 +72,7 @@ def _built(task: Task) -> tuple[Any, Any]:
     """The reference with what a judge must know of it, and its graph."""
     import torch
 
-    from dvk.composer.capture import positional, trace_module
+    from dvk.composer.capture import trace_call
     from dvk.tasks.build import build
     from dvk.tasks.precision import Watch, classify
     from dvk.tasks.state import restore, seeded, snapshot
@@ -88,9 +88,7 @@ def _built(task: Task) -> tuple[Any, Any]:
     facts = {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(describe(n, t) for n, t in outputs),
              "precision": classify(watch, [t for _, t in outputs])}
     built.task = task.model_copy(update=facts)
-    if kwargs:
-        args, kwargs = positional(built.model, args, kwargs)
-    return built, trace_module(built.model, args, built.input_names(args))
+    return built, trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
 
 def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -> str | None:

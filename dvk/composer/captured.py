@@ -1,0 +1,33 @@
+"""What capturing a module gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from dvk.records import Graph
+
+
+class Captured(BaseModel):
+    """A graph and what a drop-in needs to know to stand in for the module."""
+
+    model_config = ConfigDict(frozen=True)
+
+    graph: Graph
+    arguments: tuple[str, ...]
+    """Forward parameters in call order."""
+    by_name: int = 0
+    """How many of them, the last ones, are passed by keyword."""
+    constants: dict[str, Any] = {}
+    """Arguments that are plain values, baked into the graph."""
+    left: tuple[str, ...] = ()
+    """Submodules that are left to PyTorch, by path; hooks and attributes in them are no affair of the graph's."""
+    structure: dict[str, Any] = {}
+    """Other arguments that are no tensors, as trees (`structures`) of the graph's inputs."""
+    config_hash: str
+    """What `embedded.dvk_config` says of the captured module."""
+    asked: tuple[str, ...] = ()
+    """Functions of torch (`observe.MODES`) on whose answer, False, the graph may rest."""
+    blocks: dict[str, str] = {}
+    """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""
