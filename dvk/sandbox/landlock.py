@@ -52,7 +52,9 @@ GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg")
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 NAMED = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
 TOOLS = ("nvcc", "g++", "ptxas")
-"""Their installations are read too: `…/bin/nvcc` needs `…/include`."""
+COMPILERS = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_CCBIN")
+"""Programs that PATH, or these variables, name. Their installations are read too: `…/bin/nvcc` needs `…/include`."""
+
 
 def version() -> int:
     """Of the kernel's Landlock.
@@ -100,6 +102,9 @@ def readable(home: str, cwd: str, environ: Mapping[str, str]) -> tuple[str, ...]
     """Paths whose trees isolated code may read; not all of them exist. Cached, for the zygote to have them ready."""
     named = [environ[name] for name in NAMED if name in environ]
     named += [entry for name in SEARCHED for entry in environ.get(name, "").split(":")]
+    compilers = [environ[name].split()[:1] for name in COMPILERS if name in environ]
+    found = [shutil.which(words[0], path=environ.get("PATH")) for words in compilers if words]
+    named += [os.path.dirname(os.path.dirname(os.path.realpath(program))) for program in found if program]
     named += [sys.prefix, sys.base_prefix, sys.exec_prefix, *([cwd] if cwd != home else [])]
     return _readable(environ.get("PATH", ""), tuple(named), importable.folders())
 

@@ -242,6 +242,18 @@ def test_reads_the_system_but_nobodys_data(session, free):
         assert do(free, "read", secret) == {"result": "x"}
 
 
+def test_compilers_that_variables_name_are_readable_with_their_headers(tmp_path):
+    from dvk.sandbox import landlock
+
+    compiler = tmp_path / "gcc" / "bin" / "g++"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    shown = landlock.readable("/", "/", {"PATH": "/usr/bin", "CXX": f"{compiler} -O1", "CC": "no_such_compiler", "CUDAHOSTCXX": ""})
+    assert str(tmp_path / "gcc") in shown
+    assert not {path for path in landlock.readable("/", "/", {"PATH": "/usr/bin"}) if path.startswith(str(tmp_path))}
+
+
 def test_given_working_folder_is_read_only(tmp_path):
     (tmp_path / "source").write_text("int x;")
     with start("cpu", cwd=tmp_path) as session:
