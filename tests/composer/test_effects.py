@@ -168,7 +168,11 @@ def test_operators_that_share_memory_undeclared_are_listed() -> None:
     found: set[str] = set()
     tried = 0
     for operator in operators():
-        if torch.float32 not in operator.dtypes:
+        name = str(operator.aten_name or operator.name)
+        names = [n for n in torch._C._dispatch_get_all_op_names() if n.partition(".")[0] == f"aten::{name}"]
+        # Only what is made of other operators can return an operand and not say so.
+        made = any(torch._C._dispatch_has_kernel_for_dispatch_key(n, "CompositeImplicitAutograd") for n in names)
+        if torch.float32 not in operator.dtypes or (names and not made):
             continue
         for sample in itertools.islice(operator.sample_inputs("cpu", torch.float32, requires_grad=False), 2):
             leaves, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
@@ -187,4 +191,4 @@ def test_operators_that_share_memory_undeclared_are_listed() -> None:
                 continue
             found |= sharing.found
             tried += 1
-    assert tried > 500 and "broadcast_tensors" in found and found <= UNDECLARED
+    assert tried > 200 and "broadcast_tensors" in found and found <= UNDECLARED
