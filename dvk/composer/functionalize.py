@@ -43,7 +43,8 @@ def functionalized(graph: Graph) -> Graph:
                 known.add(node.name)
                 same[node.name] = known
                 others = [m for m in members[memory.of(target)] if m.name not in known and at[m.name] < position]
-                alone = all(m.op not in ("input", "param", "buffer", "const") for m in members[memory.of(target)])
+                alone = all(m.op not in ("input", "param", "buffer", "const") and packet_of(m.op) != "as_strided"
+                            for m in members[memory.of(target)])  # as_strided sees memory beside the tensor
                 # What the operator reads under another name it may read while it writes.
                 if alone and not any(last_read.get(m.name, -1) >= position for m in others) and (pure := _pure(new, made)) is not None:
                     new = pure
@@ -90,6 +91,9 @@ def _pure(node: Node, made: dict[str, Node]) -> Node | None:
     outs = {argument.name for argument in declared.arguments if argument.written and argument.by_name}
     kwargs = {name: value for name, value in node.kwargs.items() if name not in outs}
     new = node.model_copy(update={"op": op, "kwargs": kwargs})
+    target = made[written(node)[0]]
+    if outs and _layout(target) != _layout(node) and 0 not in (target.shape or ()):
+        return None  # memory stays larger than what is in it
     if outs and set(refs([node.kwargs[name] for name in outs])) & set(refs([list(new.args), kwargs])) and not _is_pointwise(op):
         return None  # it writes what it reads
     return new if _kind(new, made) == (node.shape, node.dtype, _strides(node.shape, node.strides)) else None
