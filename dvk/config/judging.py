@@ -21,6 +21,10 @@ class Limits(Section):
     output_bytes: int = Field(
         1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
 
+    def encloses(self, device: Literal["cpu", "cuda"]) -> bool:
+        """The process that judges on `device` is shut in with all others of its court: on a GPU CUDA does not start there."""
+        return not self.trust_references and device == "cpu"
+
     def reference_isolation(self, device: Literal["cpu", "cuda"]) -> Literal["none", "cpu", "cuda"]:
         """How processes are isolated that run a reference on `device` and judge nobody."""
         return "none" if self.trust_references else device

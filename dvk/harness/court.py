@@ -69,7 +69,7 @@ class Court:
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
         self._limits = Limits.model_validate({**config.limits.model_dump(), "wall_s": 24 * 3600.0})
-        self._referee = Hearing(self._limits, self._env)
+        self._referee = Hearing(self._limits, self._env, self._limits.encloses(task.device))
         self._open = False
         """The referee holds this task."""
         self._arms: dict[str, Session] = {}
@@ -99,7 +99,7 @@ class Court:
         """Go on with another task; processes that hold no state of the old one are kept."""
         if task.device != self.task.device or self.broken is not None:
             self.close()
-        self.task, self.broken, self._open = task, None, False
+        self.task, self.broken, self._open, self._referee.shut = task, None, False, self._limits.encloses(task.device)
         self._left_out, self._alone_ms = {}, None
 
     def judge(self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (),

@@ -22,10 +22,11 @@ class Hearing:
     Attributes:
         stage: what the referee is at.
         spent: seconds by stage since `forget`.
+        shut: the process runs a stranger's reference, see `sandbox.enclosure`.
     """
 
-    def __init__(self, limits: Limits, env: Mapping[str, str]):
-        self._limits, self._env = limits, dict(env)
+    def __init__(self, limits: Limits, env: Mapping[str, str], shut: bool = False):
+        self._limits, self._env, self.shut = limits, dict(env), shut
         self._session: Session | None = None
         self.stage = "setup"
         self.spent: dict[str, float] = {}
@@ -43,7 +44,7 @@ class Hearing:
             MachineError: no sandbox can be started.
         """
         if self._session is None:
-            self._session = Session(REFEREE, self._limits, late_env=self._env, shut=not self._limits.trust_references)
+            self._session = Session(REFEREE, self._limits, late_env=self._env, shut=self.shut)
 
     def close(self) -> None:
         """End it."""

@@ -69,7 +69,7 @@ def trial(
         runner = Session(
             RUNNER, limits, env=given.env, late_env={**given.late, **env}, descriptors=[theirs.fileno(), *given.descriptors],
             isolate=device, programs=programs, folders=folders,
-            shut=not limits.trust_references,
+            shut=limits.encloses(device),
         )
         given.furnish(runner.home)
         referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
@@ -110,9 +110,9 @@ def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str
     cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
     trusted = limits.trust_references
     late = {**(cache if trusted else {}), **env}
-    return Session(
-        target, limits, descriptors=[line], late_env=late, isolate=limits.reference_isolation(device), shut=not trusted,
-    )
+    # On a GPU neither the process that judges is shut in nor the one that replays launches for it.
+    isolate = "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
+    return Session(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
 
 
 def passed(deadline: float | None) -> bool:

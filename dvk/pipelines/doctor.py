@@ -107,7 +107,7 @@ def _isolation(gpu: bool) -> dict[str, Any]:
         with sandbox.Session(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
             layers = session.isolation
         found[kind] = {"layers": layers, "open": lacking.sentences(layers)}
-    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), lacking.references_sentence()) if text]}
+    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), lacking.references_sentence(gpu)) if text]}
     return found
 
 

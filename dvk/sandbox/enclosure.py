@@ -9,7 +9,8 @@ domain, which they share, and each candidate gets its own within.
     network     none, by a namespace for root, by `seccomp` in the child
 
 Within it the mounts of a candidate's own namespace (`proc`, `rofs` in `isolate`) are not to be had, since Landlock forbids mounting:
-root's zygote makes file systems read-only beforehand. Where the kernel lacks Landlock, references are not enclosed: `works` says so.
+root's zygote makes file systems read-only beforehand. Not for a GPU: CUDA's driver writes to a folder of /proc that has the
+process's own number, which the zygote cannot know. Where the kernel lacks Landlock, references are not enclosed: `works` says so.
 """
 
 from __future__ import annotations

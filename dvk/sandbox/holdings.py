@@ -65,7 +65,7 @@ def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int
         pids: their ids.
         devices: see `memory_devices`.
         thorough: mappings, and descriptors that single threads have for themselves, too; milliseconds each.
-        most_bytes: stop counting above it.
+        most_bytes: stop counting above it, when memory or disk must be over its limit; the sum of both limits.
     """
     found = Held()
     total = 0

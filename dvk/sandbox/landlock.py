@@ -37,7 +37,7 @@ SCOPES = 0b11
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/cvmfs", "/proc",
     "/sys/devices", "/sys/class", "/sys/bus", "/sys/module", "/sys/dev", "/sys/kernel/mm", "/sys/fs/cgroup",
-    "/run/opengl-driver", "/run/current-system", "/dev/fd",
+    "/opt/nvidia", "/run/opengl-driver", "/run/current-system", "/dev/fd",
 )  # fmt: skip
 SETTINGS = (
     "OpenCL", "alternatives", "crypto-policies", "debian_version", "fonts", "gai.conf", "glvnd", "group", "host.conf", "hostname", "hosts",

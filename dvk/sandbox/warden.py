@@ -137,7 +137,7 @@ class _Watch:
         if used.num_tasks > self.num_processes:
             return "processes"
         thorough = time.monotonic() >= self.next_look
-        held = holdings.held(used.pids, self.devices, thorough, self.memory_bytes)
+        held = holdings.held(used.pids, self.devices, thorough, self.memory_bytes + scratch.MOST_BYTES)
         if thorough:
             self.hidden = held
             if scratch.full(self.home, sum(held.disk.values())) or self._hides(held, on_disk=True):

@@ -66,6 +66,39 @@ def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(tmp_path: Pa
     assert verdict is not None and verdict.status is Status.OK, verdict
 
 
+CASE = """import torch
+import torch.nn as nn
+import sys
+sys.path.append("lib")
+from mylib_far import act
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return act(x).softmax(-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_relative_folder_is_meant_from_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "mylib_far.py").write_text(ACT)
+    (tmp_path / "model.py").write_text(CASE)
+    task = load(str(tmp_path / "model.py"))
+    assert task.folders == (str(tmp_path / "lib"),)
+    source = CANDIDATE.format(lines="from mylib_far import act", call="act(x).softmax(-1)")
+    with Court(task, QUICK) as court:
+        verdict = court.judge(Candidate(source=source, backend="cpp"), "smoke")
+    assert verdict is not None and verdict.status is Status.OK, verdict
+
+
 def test_only_the_folder_is_shown(tmp_path: Path) -> None:
     folder = far(tmp_path)
     (folder / ".env").write_text("TOKEN=1")

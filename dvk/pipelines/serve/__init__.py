@@ -89,9 +89,10 @@ def serve(request: Request, config: Config) -> None:
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         how = "with a token" if token else "without a token"
-        if not enclosure.works():
-            print("this kernel has no Landlock: references that are sent here can read this user's files", file=sys.stderr, flush=True)
         print(f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        if judging.device == "cuda" or not enclosure.works():
+            why = "on a GPU the process that judges is not shut in" if enclosure.works() else "this kernel has no Landlock"
+            print(f"{why}: references that are sent here can read this user's files", file=sys.stderr, flush=True)
         try:
             Server(settings).run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
