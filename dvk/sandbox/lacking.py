@@ -44,7 +44,8 @@ def references_sentence(gpu: bool) -> str | None:
         landlock.version()
     except OSError:
         return "references that others send to `dvk serve` can read this user's files: the kernel has no Landlock"
-    return "on a GPU, references that others send to `dvk serve` can read this user's files: what judges them is not shut in" if gpu else None
+    judges = "references that others send to `dvk serve` for a GPU can read this user's files: what judges them is not shut in"
+    return judges if gpu else None
 
 
 __all__ = ["memory_sentence", "references_sentence", "sentences"]

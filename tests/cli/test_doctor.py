@@ -36,6 +36,7 @@ def test_facts(report: dict[str, Any]) -> None:
     assert 0.5 < report["machine"]["copy_gbps"] < 10_000 and 0.5 < report["machine"]["read_gbps"] < 10_000
     assert 1 < report["machine"]["gflops"]["fp32"] < 1e6 and 0 < report["machine"]["launch_us"] < 1000
     assert set(report["backends"]) == {"cpp", "triton", "cuda"}
+    assert report["isolation"]["cpu"]["layers"] and isinstance(report["isolation"]["machine"]["open"], list)
     for answer in report["backends"].values():
         assert answer["works"] is (answer["error"] is None)
 
