@@ -29,7 +29,7 @@ class Program:
         self.module, self.args, self.device = module.eval(), args, device
         self.names = [f"x{n}" for n in range(len(args))]
         self.graph = trace_module(self.module, args, self.names).graph
-        self.prims = lower(self.graph)
+        self.prims = lower(self.graph, device=device)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
         groups = [s for s in self.part.schedule if isinstance(s, Group)]

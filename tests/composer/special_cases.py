@@ -300,3 +300,51 @@ ODD: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
     "huge": lambda: (lambda q, k, v: (q * 1e25, k * 1e25, v))(*keys(0, 0.0)),
     "usual": lambda: keys(0, 0.5),
 }
+
+LEFT = ("transposed", "transposed4", "conv1d")
+"""Products that no exact recipe makes."""
+NO_KERNEL = ("hypot", "rsub")
+"""Operators that may stay with PyTorch."""
+SQUARED = ("var", "std", "var_mean", "norm2", "layer_norm", "rms_norm", "group_norm", "instance_norm", "normalize", "gelu_layer_norm",
+           "cosine", "pairwise", "lp")
+"""What squares its operand: of numbers whose square overflows, PyTorch's kernels for GPUs have other answers than those for CPUs."""
+
+
+def few_for_kernels() -> dict[str, Case]:
+    """What interpreters of Triton and CUDA can do in a minute; operators one by one, for one kernel of them all is slow to interpret."""
+    names = ("relu", "clamp", "gelu", "gelu_tanh", "mish", "logsigmoid", "hardswish", "softplus", "elu", "sign", "pow-3", "pow1.7", "round")
+    found = {name: Case(UNARY[name], (scalars(),)) for name in names}
+    found |= {name: Case(BINARY[name], pairs()) for name in ("maximum", "bce_logits", "pow", "clamp", "logaddexp")}
+    rowwise = ("softmax", "logsumexp", "amin", "max_pair", "argmin", "var_mean", "layer_norm", "cummax", "cumsum", "relu_max", "norm_inf")
+    found |= {f"{name} of rows": row_case(name, 37) for name in rowwise}
+    return found | {f"{name} of columns": columns(row_case(name, 37)) for name in ("softmax", "amax", "layer_norm")}
+
+
+def for_gpu(exact_division: bool) -> dict[str, Case]:
+    """The whole table, on values for which PyTorch has one answer on every device.
+
+    Args:
+        exact_division: quotients by numbers above 2^126, and of denormals, are IEEE's; Triton's `/` gives 0 for them.
+    """
+    def usual(x: torch.Tensor) -> torch.Tensor:
+        odd = x.isfinite() & (x != 0) & ((x.abs() > 1e37) | (x.abs() < 1e-37))
+        return x if exact_division else torch.where(odd, 1.25, x)
+
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.isfinite() & (x.abs() > 1e15), x * 1e-35, x)
+
+    def given(case: Case, name: str = "") -> Case:
+        args = tuple(small(usual(a)) if name in SQUARED else usual(a) for a in case.args)
+        return Case(case.function, args, max(case.relative, 1e-4), case.scale)
+
+    found = {name: given(Case(f, (scalars(),))) for name, f in UNARY.items() if name != "log_softplus"}
+    found |= {f"{name} of two": given(Case(f, pairs())) for name, f in BINARY.items() if name not in NO_KERNEL}
+    found |= {f"{name} of rows": given(row_case(name, 37), name) for name in ROWS}
+    found |= {f"{name} of long rows": given(row_case(name, 1100), name) for name in ROWS if not name.startswith(("prod", "cumprod"))}
+    found |= {f"{name} of columns": given(columns(row_case(name, 37)), name) for name in COLUMNS}
+    found |= {f"{name} of images": given(Case(f, (image(),)), name) for name, f in IMAGES.items() if name not in NOT_ON_GPU}
+    return found
+
+
+NOT_ON_GPU = ("batch_norm", "group_norm", "instance_norm", "upsample")
+"""Of images: made by libraries whose answers for infinities are their own."""

@@ -33,7 +33,7 @@ class Program:
         self.names = [f"x{n}" for n in range(len(args))]
         captured = trace_module(self.module, args, self.names)
         self.graph = rewrite(captured.graph, ("recurrent_cells",), device)
-        self.prims = lower(self.graph)
+        self.prims = lower(self.graph, device=device)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
         groups = [s for s in self.part.schedule if isinstance(s, Group)]
