@@ -149,6 +149,7 @@ def _softmax(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tup
     for _ in range(len(outer) + 1):
         writer.close()
     writer.put(f'if (nan{pair.first.id}) {top} = {total} = __builtin_nanf("");')
+    writer.put(f'if ({top} == -__builtin_inff()) {total} = __builtin_nanf("");')  # as exp(-inf - (-inf)) is
 
 
 def _variance(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:

@@ -286,7 +286,7 @@ def aligned(pair: Pair, second: str, first: str, count: str, length: str) -> str
         length: elements behind the row.
     """
     if isinstance(pair, SoftmaxPair):
-        return f"{second} * expf({first} - dvk_shift(v{pair.first.id}))"
+        return f"{second} * expf({first} - v{pair.first.id})"  # NaN of a row of -inf alone
     return f"dvk_around({second}, {first}, {count}, v{pair.first.id} / {length})"
 
 

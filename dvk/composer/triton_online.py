@@ -2,8 +2,8 @@
 
 Every lane keeps partial results of its own and corrects them as it goes, so the row is read once
 where the definition reads it twice. Exact up to rounding for finite rows. A row of −inf alone has
-an exp-sum of 0 where two passes would make it NaN, and its softmax is NaN either way; a row with an
-infinity has mean NaN where two passes make it infinite, and its variance is NaN either way.
+an exp-sum of NaN, as two passes have it; a row with an infinity has mean NaN where two passes make
+it infinite, and its variance is NaN either way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SoftmaxPair:
         top = self.first.id
         if reduce is self.first:
             return f"{prefix}{top}"
-        return f'{prefix}{self.second.id} * tl.exp({prefix}{top} - tl.where(v{top} == float("-inf"), 0.0, v{top}))'
+        return f"{prefix}{self.second.id} * tl.exp({prefix}{top} - v{top})"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,10 @@ import torch
 import torch.nn.functional as F
 
 NAN, INF = math.nan, math.inf
+LEFT = ("transposed", "transposed4", "conv1d")
+"""Products that no exact recipe makes."""
+NO_KERNEL = ("hypot", "rsub")
+"""Operators that may stay with PyTorch."""
 TINY = 1e-42
 """A denormal of float32."""
 SCALARS = (NAN, INF, -INF, 0.0, -0.0, 1e30, -1e30, 3e38, -3e38, TINY, -TINY, 1e-30, 0.5, -0.5, 1.0, -1.0, 2.5, -2.5, 3.5, -3.0,
@@ -131,7 +135,9 @@ ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "masked_softmax": lambda x: torch.softmax(x.masked_fill(x < -1, -INF), 1),
     "tanh_softmax": lambda x: torch.softmax(30 * torch.tanh(x / 30), 1), "relu_max": lambda x: F.relu(x).amax(1),
     "gelu_layer_norm": lambda x: F.layer_norm(F.gelu(x), x.shape[1:]), "log_sum": lambda x: torch.log(x.exp().sum(1)),
-    "centred": lambda x: x - x.mean(1, keepdim=True), "over_max": lambda x: x / x.amax(1, keepdim=True),
+    "log_sum_by_hand": lambda x: torch.log(torch.exp(x - x.amax(1, keepdim=True)).sum(1)),
+    "entropy": lambda x: -(x.softmax(1) * x.softmax(1).log()).sum(1), "centred": lambda x: x - x.mean(1, keepdim=True),
+    "over_max": lambda x: x / x.amax(1, keepdim=True),
     "softmax_max": lambda x: torch.softmax(x, 1) + x.amax(1, keepdim=True),
     "softmax_where": lambda x: torch.where(x > 1e3, 0.0, torch.softmax(x, 1)),
     "cosine": lambda x: F.cosine_similarity(x, x.flip(0).clone(), 1), "cumsum": lambda x: x.cumsum(1), "cumprod": lambda x: x.cumprod(1),
@@ -301,10 +307,6 @@ ODD: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
     "usual": lambda: keys(0, 0.5),
 }
 
-LEFT = ("transposed", "transposed4", "conv1d")
-"""Products that no exact recipe makes."""
-NO_KERNEL = ("hypot", "rsub")
-"""Operators that may stay with PyTorch."""
 SQUARED = ("var", "std", "var_mean", "norm2", "layer_norm", "rms_norm", "group_norm", "instance_norm", "normalize", "gelu_layer_norm",
            "cosine", "pairwise", "lp")
 """What squares its operand: of numbers whose square overflows, PyTorch's kernels for GPUs have other answers than those for CPUs."""
