@@ -202,7 +202,7 @@ def test_a_machine_that_cannot_judge_is_an_error(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("dvk.harness.court.Session", broken)
+    monkeypatch.setattr("dvk.harness.trial.Session", broken)
     with pytest.raises(OSError, match="no more processes"):
         play(here(), Said(lambda _: RIGHT), None, QUICK)
 
