@@ -32,14 +32,15 @@ def applied(make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool
 
 
 def few(native: torch.Tensor, made: torch.Tensor, chance: random.Random) -> torch.Tensor:
-    """`native` but for a few elements, which are those of `made`; all of them where it has an order."""
-    if native.numel() < 2 or (native.dim() and ordered(native.reshape(-1)[None], 4)):
+    """`native` but for a few elements, which are those of `made`; all of them where it has an order, or no value twice."""
+    flat = native.reshape(-1)
+    if native.numel() < 2 or ordered(flat[None], 4) or flat.unique().numel() == native.numel():
         return made
     differ = (native != made).reshape(-1).nonzero()[:, 0]
     if not len(differ):
         return made
     order = torch.randperm(len(differ), device=native.device, generator=_generator(native, chance))
-    flat = native.reshape(-1).clone()
+    flat = flat.clone()
     places = differ[order[: 1 << chance.randrange(4)]]
     flat[places] = made.reshape(-1)[places]
     return torch.empty_strided(native.shape, native.stride(), dtype=native.dtype, device=native.device).copy_(flat.reshape(native.shape))
