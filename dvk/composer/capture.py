@@ -152,7 +152,7 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     graph = encoder.graph()
     partly.check_repeatable(graph)
     if recording is not None and not partly.is_worthwhile(graph):
-        raise CannotCompose("what is not left to PyTorch is nothing")
+        raise CannotCompose(f"nothing to fuse remains beside what is left to PyTorch: {', '.join(map(str, places))}")
     return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(modes)),
                     blocks=encoder.blocks, constants=call.constants, structure=call.structure, left=left)
 

@@ -65,6 +65,9 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), p
         raise
     finally:
         sys.dont_write_bytecode = before
+    from dvk.tasks.trees import take_apart  # it loads torch, as the text has by now
+
+    take_apart(module.__dict__)
     return module
 
 

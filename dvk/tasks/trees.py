@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,29 @@ from dvk.errors import TaskError
 from dvk.records import TensorSpec
 
 Named = list[tuple[str, torch.Tensor]]
+
+
+def take_apart(names: Mapping[str, Any]) -> None:
+    """From now on dataclasses among these values are structures, as tuples and dicts are; those whose constructor takes no fields stay
+    leaves."""
+    for kind in list(names.values()):
+        if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or issubclass(kind, torch.nn.Module):
+            continue
+        fields = dataclasses.fields(kind)
+        if kind in pytree.SUPPORTED_NODES or not all(field.init for field in fields):
+            continue
+        order = [field.name for field in fields]
+
+        def flat(value: Any, order: list[str] = order) -> tuple[list[Any], None]:
+            return [getattr(value, name) for name in order], None
+
+        def with_keys(value: Any, order: list[str] = order) -> tuple[list[Any], None]:
+            return [(pytree.GetAttrKey(name), getattr(value, name)) for name in order], None
+
+        def whole(parts: Iterable[Any], _: Any, kind: Any = kind, order: list[str] = order) -> Any:
+            return kind(**dict(zip(order, parts, strict=True)))
+
+        pytree.register_pytree_node(kind, flat, whole, flatten_with_keys_fn=with_keys)
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:

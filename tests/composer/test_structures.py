@@ -222,3 +222,27 @@ def test_plain_values_are_encoded_and_come_back(value: Any) -> None:
     from dvk.composer.host import literal
 
     assert eval(literal(structures.literal_of(value), str)) == value
+
+
+DATACLASS = """
+import dataclasses, torch
+
+@dataclasses.dataclass
+class Out:
+    a: torch.Tensor
+    b: list
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return Out(x + 1, [x * 2, 3])
+"""
+
+
+def test_dataclasses_of_a_file_are_structures_wherever_it_is_run() -> None:
+    from dvk.tasks.sourcefile import execute
+    from dvk.tasks.trees import map_tensors, named_tensors
+
+    result = execute(DATACLASS).Model()(torch.ones(2))
+    assert [name for name, _ in named_tensors(result)] == ["a", "b.0"]
+    doubled = map_tensors(lambda t: t * 2, result)
+    assert type(doubled) is type(result) and doubled.b[0].tolist() == [4.0, 4.0] and doubled.b[1] == 3
