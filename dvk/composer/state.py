@@ -114,6 +114,8 @@ def _taken(model: torch.nn.Module) -> Names:
         for name, value in held.items():
             if name in ("_parameters", "_buffers", "_modules"):
                 found.update({(where, key): snapshot.of(part) for key, part in value.items()})
+            elif isinstance(module, torch.nn.RNNBase) and name.startswith("_flat_weight"):
+                continue  # its own list of its weights, made again where tracing has put others in their place
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
                 found[where, name] = snapshot.of(value)
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not _is_library(kind)))

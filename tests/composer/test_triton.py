@@ -148,8 +148,8 @@ def test_nan_and_infinity_come_out_where_torch_has_them(interpreted: dict[str, l
         assert interpreted[f"special:{name}-1100"] == []
 
 
-def kernel_of(function: Callable[..., Any], *args: torch.Tensor) -> Any:
-    (kernel,) = Program(Function(function), list(args)).kernels.values()
+def kernel_of(function: Callable[..., Any], *args: torch.Tensor, device: str = "cpu") -> Any:
+    (kernel,) = Program(Function(function), list(args), device).kernels.values()
     return kernel
 
 
@@ -213,7 +213,7 @@ def test_a_cross_entropy_loads_its_target_instead_of_comparing_every_element() -
 
 
 def test_variance_of_a_long_row_reads_it_once_when_online() -> None:
-    kernel = kernel_of(lambda x: torch.var(x, 1), meta(512, 1 << 17))
+    kernel = kernel_of(lambda x: torch.var(x, 1), meta(512, 1 << 17), device="cuda")
     online = next(s for s in renderer.schedules(kernel) if s.get("online"))
     assert renderer.render(kernel, online).count("for r0") == 1
     assert renderer.render(kernel, {**online, "online": False}).count("for r0") == 2
