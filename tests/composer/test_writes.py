@@ -291,7 +291,7 @@ def fuzzed(seeds: range, every: int) -> list[str]:
         count += 1
         wrong = case.faults(case.seed % every == every - 1)
         found += [f"{case.seed}: {text}\n{case.text}" for text in wrong]
-    assert count > len(seeds) * 0.8
+    assert count > len(seeds) * 0.6
     return found
 
 
