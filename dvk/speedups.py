@@ -156,5 +156,5 @@ def _sentence(timing: Timing, outcome: Outcome) -> str:
     if speedup.lo <= 1:
         return told
     if 1 + claim.margin > MOST_MARGIN:
-        return f"{told}, which the noise alone could make"
+        return f"{told}, and the reference against itself was off by too much for a claim"
     return f"{told}; at this noise it must be above {show_ratio(1 + claim.margin)} for certain"

@@ -102,6 +102,7 @@ ENDED = {
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The outcome for people."""
+    from dvk.pipelines.report.spending import arms
     from dvk.speedups import interval, over
 
     run = summary["run"]
@@ -109,6 +110,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         return [
             f"{ENDED[str(summary['status'])]}: {summary['reason']}",
             *shapes(summary),
+            *arms(summary),
             *doubts(summary),
             *([f"the best candidate is kept as {summary['unproven']}: correct where it was checked, its speedup unproven"]
               if summary.get("unproven") else []),
@@ -135,8 +137,10 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def doubts(summary: dict[str, Any]) -> list[str]:
-    """What went wrong with the model; that the machine was busy, and how to get a better number."""
+    """The mode that was judged; what went wrong with the model; that the machine was busy, and how to get a better number."""
     warnings = [f"warning: {text}" for text in summary.get("warnings", ())]
+    if summary.get("mode"):
+        warnings.insert(0, f"mode: {summary['mode']}" + (f"; {summary['train_mode']}" if summary["train_mode"] else ""))
     return warnings + [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
 
 

@@ -125,7 +125,7 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     """The graph of a call; what a recording names is left to PyTorch."""
     import torch
 
-    from dvk.composer import partly
+    from dvk.composer import modes, partly
     from dvk.composer.embedded import dvk_config
     from dvk.composer.inline import inline
     from dvk.composer.left import Recording, Tracing
@@ -138,8 +138,8 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     config = dvk_config(model, left)
     tracing = Tracing(call, recording or Recording())
     try:
-        with torch.no_grad(), _no_stack_traces(recording is None), _no_checks(), _apart(), asked(model) as modes, call.flat(), \
-                tracing.meanwhile():
+        with torch.no_grad(), _no_stack_traces(recording is None), _no_checks(), _apart(), asked(model) as answered, call.flat(), \
+                tracing.meanwhile(), modes.reading(model) as read:
             program = without_changes(model, lambda: torch.export.export(model, tuple(tensors), strict=False))
     except CannotCompose:
         raise
@@ -153,8 +153,9 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     partly.check_repeatable(graph)
     if recording is not None and not partly.is_worthwhile(graph):
         raise CannotCompose(f"nothing to fuse remains beside what is left to PyTorch: {', '.join(map(str, places))}")
-    return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(modes)),
-                    blocks=encoder.blocks, constants=call.constants, structure=call.structure, left=left)
+    return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
+                    modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,
+                    structure=call.structure, left=left)
 
 
 @contextmanager

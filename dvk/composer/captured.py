@@ -29,5 +29,9 @@ class Captured(BaseModel):
     """What `embedded.dvk_config` says of the captured module."""
     asked: tuple[str, ...] = ()
     """Functions of torch (`observe.MODES`) on whose answer, False, the graph may rest."""
+    modes: dict[str, bool] = {}
+    """Modes on which the graph may rest, by the path of the module that forward asks for it (`modes.reading`)."""
+    depending: tuple[str, ...] = ()
+    """For people: what was in train mode and may compute something else in eval mode."""
     blocks: dict[str, str] = {}
     """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""

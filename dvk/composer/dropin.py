@@ -77,7 +77,10 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], 
     original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{OWNER}(*args, **kwargs)"
     (left, *_) = {one.captured.left: None for one in fused}
     apart = f", {left!r}" if left else ""
+    modes = _modes(fused)
+    watched = f", {left!r}, {tuple(modes)!r}" if modes else apart
     same = f"dvk_config(self{apart}) == {config_hash!r}" if task.kind == "module" else "True"
+    same += f" and self._dvk_watched[1] == {list(modes.values())!r}" if modes else ""
     places = {key: place for one in fused for key, place in one.program.left.items()}
     calls = f"\n        self._dvk_left = dvk_left(self, {places!r})" if places else ""
     goes_back = "\ndvk_else = object()  # what a program returns where the original must run" \
@@ -144,7 +147,7 @@ class ModelNew({base}):
         )
 
     def _dvk_prepare(self):
-        self._dvk_watched = dvk_watch(self{apart}){calls}
+        self._dvk_watched = dvk_watch(self{watched}){calls}
         ready = {same}
 {textwrap.indent(_binding(fused, held), " " * 8)}
 {textwrap.indent(chr(10).join(load), " " * 8)}
@@ -195,6 +198,20 @@ def unchanged(task: Task, title: str) -> str:
 
 {replacing.text(task, fused=False)}
 """)
+
+
+def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
+    """The modes that the programs rest on, by path.
+
+    Raises:
+        CannotCompose: two of them rest on different modes of one module.
+    """
+    found: dict[str, bool] = {}
+    for one in fused:
+        for path, mode in one.captured.modes.items():
+            if found.setdefault(path, mode) != mode:
+                raise CannotCompose("the module is in another mode for other inputs")
+    return found
 
 
 # ---------------------------------------------------------------- what there is one of for each program

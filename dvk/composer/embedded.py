@@ -30,7 +30,7 @@ dvk_memory: set[int] = set()
 
 
 def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = ()) -> str:
-    """Hash of what a graph was captured under besides tensor values: modes, attributes, shapes of weights; modes alone where `left`."""
+    """Hash of what a graph was captured under besides tensor values and modes: attributes, shapes of weights; kinds alone where `left`."""
     internal = vars(torch.nn.Module())
 
     def name_of(tensor: torch.Tensor) -> str:
@@ -66,7 +66,7 @@ def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = ()) -> str:
     parts = []
     for path, child in module.named_modules():
         kind = type(child).__name__.removeprefix("dvk_") if path else ""  # a drop-in calls the user's ModelNew dvk_ModelNew
-        parts.append(f"{path}:{kind}:{child.training}")
+        parts.append(f"{path}:{kind}")
         whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
         parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
                      if whole and key not in internal and not key.startswith("_dvk_"))
@@ -210,27 +210,27 @@ def dvk_same(theirs: type, mine: type, caches: list) -> bool:
         return False
 
 
-def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = ()) -> tuple:
-    """What of the submodules can change between two calls: their modes, their hooks, and which they are. Hooks in what is `left` may."""
-    parts = list(module.modules())
+def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()) -> tuple:
+    """What can change between two calls: modes that forward reads, hooks (but in what is `left`), and which submodules there are."""
+    parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
     free = {id(part) for path in left for part in module.get_submodule(path).modules()}
     hooks = [torch.nn.modules.module._global_forward_hooks, torch.nn.modules.module._global_forward_pre_hooks]
     hooks += [held for p in parts[1:] if id(p) not in free for held in (p._forward_hooks, p._forward_pre_hooks)]
     inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
-    return parts[1:], [part.training for part in parts[1:]], hooks, inside
+    asked = [named[path] for path in read if path in named]
+    return asked, [part.training for part in asked], hooks, inside
 
 
 def dvk_unchanged(watched: tuple) -> bool:
-    """No submodule has hooks, and all are what they were, in the modes they were in."""
-    parts, modes, hooks, inside = watched
-    return not any(hooks) and [p.training for p in parts] == modes and all(tuple(held.values()) == were for held, were in inside)
+    """No submodule has hooks, all are what they were, and those whose mode counts are in the mode they were in."""
+    asked, modes, hooks, inside = watched
+    return not any(hooks) and [p.training for p in asked] == modes and all(tuple(held.values()) == were for held, were in inside)
 
 
 def dvk_plain() -> bool:
     """The call is an ordinary one: not compiled, traced, vectorised (vmap) or differentiated forward."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0
+    return not traced and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:

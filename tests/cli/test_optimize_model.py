@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dvk.records import Episode
+from tests.backbone.failing import failing
 from tests.cli.test_optimize import CHAIN, ROOT, SETTINGS, dvk
 
 QUICK = [word for setting in (*SETTINGS, "rollout.schemes=1", "rollout.rollouts=1") for word in ("--set", setting)]
@@ -220,3 +221,15 @@ def test_a_module_without_a_graph_is_left_to_the_model(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)
     assert "none of the model's" in summary["reason"] and summary["cost"]["answers"] == summary["cost"]["malformed"] > 1
     assert "no operator graph" in done.stderr and "data-dependent" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_that_refuses_the_key_keeps_what_the_composer_found(tmp_path: Path) -> None:
+    write(tmp_path)
+    with failing("401") as url:
+        done = dvk("chain.py", "--out", "run", "--json", "--backbone", "endpoint:m", "--set", f"backbone.endpoint_url={url}",
+                   "--budget-s", "20", *QUICK, cwd=tmp_path, exits=None)
+    summary = json.loads(done.stdout)
+    assert done.returncode == (0 if summary["status"] == "faster" else 1) and "Traceback" not in done.stderr
+    assert summary["num_candidates"] > 0 and "refuses the key" in summary["warnings"][0] and "warning:" in done.stderr
+    assert "refuses the key" in (tmp_path / "run" / "report.md").read_text()

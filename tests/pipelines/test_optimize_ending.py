@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from dvk import tasks
+from dvk.agents import Subject
 from dvk.cli.optimize import command, lines
+from dvk.composer import Plan, applicable, compose
 from dvk.config import Config
 from dvk.errors import RunFolderError
 from dvk.pipelines.optimize import Request, clock, optimize, session
+from dvk.pipelines.optimize.credit import credited
 from dvk.records import Candidate, Claim, Interval, Status, Timing, Verdict
+from dvk.search.composer import MEASURED
+from tests.agents.conftest import make_skill
 from tests.pipelines.test_optimize_sets import MODEL, captured, imported, loaded
 
 Figures = tuple[float, float, float]
@@ -187,3 +192,39 @@ def test_a_first_verdict_that_was_cut_needs_half_as_much_again() -> None:
 def test_the_help_names_the_default_budget() -> None:
     option = command.__annotations__["budget_s"]
     assert f"default: {Config().optimize.budget_s:g}" in str(option)
+
+
+# ---------------------------------------------------------------- what each came to
+
+def test_a_search_that_found_nothing_says_what_each_proposer_came_to(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    wrong = Verdict(status=Status.MISMATCH, tier="search", stage="check", error="output 0 differs by 3e-2\nand more")
+    summary = run(Court(lambda number, tier: wrong if number == 1 else verdict(tier, (0.90, 0.93, 0.96))))
+    (arm,) = summary["arms"]
+    assert summary["status"] == "no_speedup" and arm["name"] == "composer" and arm["speedup"] == 0.93
+    assert arm["verdicts"]["mismatch"] == 1 and sum(arm["verdicts"].values()) == summary["num_candidates"]
+    (line,) = [one for one in lines(summary) if one.startswith("composer: ")]
+    assert "1 mismatch" in line and "measured 0.930× [0.900, 0.960]" in line and "refused most often for mismatch: output 0 differs" in line
+    assert "and more" not in line
+    assert "refused most often for mismatch" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_search_in_which_all_were_refused_says_why(run: Callable[..., dict[str, Any]]) -> None:
+    summary = run(Court(lambda number, tier: Verdict(status=Status.COMPILE_ERROR, tier="search", stage="compile", error="no such header")))
+    assert summary["status"] == "failed" and summary["arms"][0]["speedup"] is None
+    assert any("refused most often for compile error: no such header" in one for one in lines(summary))
+
+
+def test_skills_are_credited_where_their_recipe_is_in_the_winner(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    task = loaded(str(tmp_path / "model.py"), inputs=(), init=(), eval_mode=False, dtype=None, device="cpu", limits=Config().limits)
+    graph = captured(task, Config().limits)
+    recipes = tuple(name for name in applicable(graph.graph, "cpu", "cpp") if name not in MEASURED)
+    whole = compose(task, graph, Plan(recipes), "cpp").source
+    works = [one for one in recipes if compose(task, graph, Plan(tuple(r for r in recipes if r != one)), "cpp").source != whole]
+    skills = [make_skill("works", recipe=works[0]), make_skill("idle", recipe="pack_linears")]
+    both = (*recipes, "pack_linears")  # there are no linear layers to pack
+    made = compose(task, graph, Plan(both), "cpp", skills=("works", "idle"))
+    subject = Subject(task, graph, "cpp")
+    assert credited(subject, skills, made) == ["works"]
+    written = made.model_copy(update={"proposer": "a model"})
+    assert credited(subject, skills, written) == ["works", "idle"], "a model's text is its own"

@@ -9,6 +9,7 @@
     sets.py      several sets of inputs: a search each, one drop-in
     ending.py    best.py, episodes, report, summary
     blocks.py    a network by its blocks
+    credit.py    which skills and proposers were behind it
     told.py      what is said of it: the summary, what it cost, the episode
 
 Every verdict and every answer of a model is on disk before the next is asked for, so a killed run resumes by

@@ -10,7 +10,7 @@ from dvk.agents.showing import tensor
 from dvk.errors import DvkError
 from dvk.harness.blocks import block_times
 from dvk.pipelines import report
-from dvk.pipelines.optimize import blocks, told
+from dvk.pipelines.optimize import blocks, credit, told
 from dvk.pipelines.optimize.session import Session
 from dvk.records import Task, Turn
 from dvk.tasks.specs import parse_input
@@ -37,6 +37,9 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
     unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
+    subject = Subject(session.task, session.captured, session.backend)
+    if candidate is not None and len(sessions) == 1:
+        outcomes[lead]["skills"] = credit.credited(subject, session.skills, candidate)
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
     names = [] if interrupted else blocks.names(session.captured)
@@ -46,10 +49,12 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         **outcomes[lead], "num_candidates": len(told.programs(turns)),
         "best": best_path, "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
+        "mode": told.mode(session.captured, session.task),
+        "train_mode": told.in_train_mode(session.captured, session.task) or None,
         "groups": list(groups[lead]), "warnings": told.warnings(session.backbone, session.failure),
-        "blocks": blocks.rows(Subject(session.task, session.captured, session.backend), fused, times),
+        "blocks": blocks.rows(subject, fused, times),
         "strategy": strategy, "backbone": backbone,
-        "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns),
+        "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns), "arms": credit.arms(turns),
         "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))

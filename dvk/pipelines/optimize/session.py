@@ -106,6 +106,8 @@ class Session:
             self.captured = self._capture(live)
             self.skills = self._retrieve()
             self.capture_s = time.monotonic() - before
+            if told.in_train_mode(self.captured, self.task):
+                live.note(told.in_train_mode(self.captured, self.task))
             live.stage("searching")
             self.began = time.monotonic() - self.elapsed_before
             if (model := self.backbone) is not None:
@@ -302,8 +304,8 @@ class Session:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
         ranked = self.promising
         for turn in ranked:
-            if self.confirm_by is not None and time.monotonic() >= self.confirm_by:
-                break
+            if self.confirm_by is not None and time.monotonic() + self._confirm_s / 2 >= self.confirm_by:
+                break  # not even a first look would fit
             assert turn.candidate is not None and turn.verdict is not None
             try:
                 claim = self.claim(turn.candidate, live)
@@ -334,7 +336,7 @@ class Session:
             return before[-1]
         if self.confirm_by is None:
             self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
-        live.stage(f"confirming {what} in fresh processes, {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
+        live.stage(f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
         if isinstance(self.court, Court):
             self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)

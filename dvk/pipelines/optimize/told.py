@@ -10,11 +10,11 @@ from typing import Any
 
 from dvk.agents import Subject, dialects, policy, tools
 from dvk.backbone.recorded import Recorded
-from dvk.composer import fuse
+from dvk.composer import Captured, fuse
 from dvk.composer.recipes import inexact
 from dvk.config import Judge
 from dvk.errors import DvkError
-from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Timing, Trace, Turn, content_hash
+from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Task, Timing, Trace, Turn, content_hash
 from dvk.search.repeats import program
 from dvk.speedups import outcome_of, shown, words
 
@@ -236,6 +236,24 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
         "completion_tokens": used and used.completion_tokens, "usd": used and used.cost_usd,
         "answers": len(said) if used else None, "malformed": sum(t.malformed is not None for t in said) if used else None,
     }  # fmt: skip
+
+
+def mode(captured: Captured | None, task: Task) -> str | None:
+    """The mode that was judged, `train` or `eval`; None for a function, and where nothing is known."""
+    if task.kind != "module":
+        return None
+    if captured is not None:
+        return "train" if captured.graph.training else "eval"
+    return "eval" if task.eval_mode else None
+
+
+def in_train_mode(captured: Captured | None, task: Task) -> str:
+    """That the module is judged in train mode though that matters, and what to do; empty where it does not."""
+    if captured is None or not captured.depending or task.kind != "module":
+        return ""
+    named = ", ".join(captured.depending[:3]) + (f" and {len(captured.depending) - 3} more" if len(captured.depending) > 3 else "")
+    return f"the file leaves the module in train mode, which {named} depend{'s' if len(captured.depending) == 1 else ''} on: " \
+           "add --eval to make it fast for inference"
 
 
 def warnings(backbone: Recorded | None, failure: DvkError | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dvk.pipelines.report.units import many, show_s
 from dvk.records import show_ratio
+from dvk.speedups import interval, shown
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,15 @@ def credit(summary: Mapping[str, Any]) -> list[str]:
         return []
     beside = f", beside {' and '.join(map(str, others))}" if others else ""
     return [f"{summary['proposer']} found it{beside}."]
+
+
+def arms(summary: Mapping[str, Any]) -> list[str]:
+    """What each proposer came to, a line each: its verdicts, its fastest candidate, why candidates were refused."""
+    told = []
+    for row in summary.get("arms") or []:
+        counts = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in row["verdicts"].items())
+        line = f"{row['name']}: {many(sum(row['verdicts'].values()), 'candidate')} ({counts})"
+        if (best := interval(row)) is not None:
+            line += f"; the fastest, {row['title'] or 'without a title'}, measured {shown(best)}"
+        told.append(line + (f"; refused most often for {row['refused'][:200]}" if row["refused"] else ""))
+    return told

@@ -141,7 +141,8 @@ def tell(
     arms = _arms(summary, shown, "best.py" if winner else "the closest candidate")
     listed = operators(graph) if graph else []
     groups = [str(group) for group in summary.get("groups") or []]
-    names = winner.candidate.skills if winner and winner.candidate else ()
+    named = winner.candidate.skills if winner and winner.candidate else ()
+    names = [name for name in named if name in summary.get("skills", named)]
     return Story(
         task=task,
         status=status,
@@ -149,7 +150,7 @@ def tell(
         numbers=_numbers(summary, arms) if status == "faster" else [],
         lead=_lead(status, summary, [*attempts, *(one for found in elsewhere.values() for one in found)], shown),
         arms=arms,
-        measured=_measured(task, shown, machine or str(manifest.get("machine") or "")),
+        measured=_measured(task, shown, machine or str(manifest.get("machine") or ""), summary),
         operators=listed,
         traffic=_traffic(listed, graph) if graph else "",
         listing=graph.listing() if graph else "",
@@ -205,12 +206,12 @@ def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], show
     if status == "faster":
         return [*reason, *spending.credit(summary), tried]
     if status not in ("no_speedup", "too_noisy"):
-        return [*(reason or ["No reason was recorded."]), tried]
+        return [*(reason or ["No reason was recorded."]), tried, *spending.arms(summary)]
     if shown and shown.speedup:
         tried += f" The closest ran at {speedups.shown(shown.speedup)} of eager’s speed; “faster” means a whole interval above 1."
     kept = [f"The best candidate is kept in {summary['unproven']}: correct where it was checked, its speedup unproven."] \
         if summary.get("unproven") else []
-    return [*reason, tried, *kept, "The original file was left as it is."]
+    return [*reason, tried, *spending.arms(summary), *kept, "The original file was left as it is."]
 
 
 def _sentence(text: str) -> str:
@@ -249,7 +250,7 @@ def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
     return eager / compiled if eager and compiled else None
 
 
-def _measured(task: Task, shown: Attempt | None, machine: str) -> list[tuple[str, str]]:
+def _measured(task: Task, shown: Attempt | None, machine: str, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     verdict = shown.verdict if shown else None
     rows = []
     if verdict and verdict.timing:
@@ -262,6 +263,8 @@ def _measured(task: Task, shown: Attempt | None, machine: str) -> list[tuple[str
             how = (f"{timing.num_pairs} pairs of reference and candidate in one set of processes, as measured during the search; "
                    f"{REGIME[task.device]}; median ratio with its 95 % interval")
         rows.append(("Timing", how))
+    if summary.get("mode"):
+        rows.append(("Mode", summary["mode"] + (f"; {summary['train_mode']}" if summary.get("train_mode") else "")))
     rows.append(("Machine", (verdict.machine if verdict else "") or machine or "not recorded"))
     precision = f"{(verdict.precision if verdict else None) or task.precision} class"
     if verdict and verdict.tolerance is not None:
