@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from dvk.composer.affine import contiguous_strides
+from dvk.composer.effects import draws
 from dvk.composer.lowering import Lowering, padded, rule
 from dvk.composer.pointwise import finish
 from dvk.composer.prims import FLOATS, View
@@ -97,10 +98,15 @@ def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     return finish(low, node, low.pw("mul", low.pw("where", low.pw("gt", x, 0.0), x, bent), scale))
 
 
-@rule("leaky_relu", "prelu", "_prelu_kernel")
+@rule("leaky_relu", "prelu", "_prelu_kernel", "rrelu")
 def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     slope = kwargs.get("negative_slope", args[1] if len(args) > 1 else 0.01)
+    if "rrelu" in node.op:
+        if draws(node):
+            return None
+        bottom, top = padded(args[1:3], 0.125, 1 / 3)
+        slope = (bottom + top) / 2
     if isinstance(slope, View) and len(x.shape) != 1 and len(slope.shape) == 1:
         tail = (slope.shape[0], *([1] * (len(x.shape) - 2))) if x.shape else ()
         slope = slope.then("reshape", tail, tail)

@@ -33,6 +33,7 @@ REBINDING = frozenset({"set_", "resize_", "resize_as_", "resize_as_sparse_", "sw
 _DECLARED = re.compile(r"^- func: (?:aten::)?(\S+?)(\(.*)$", re.MULTILINE)
 _DERIVED = re.compile(r"^- func: (\w+)_((?:\.\w+)?)(\(.*)\n(?:  .*\n)*?  autogen: (?:.*, )?\1\2(?:,|$)", re.MULTILINE)
 """In-place operators from which PyTorch derives one that writes nothing."""
+_SEEDED = re.compile(r"^- func: (\w+)[^\n]*\n(?:  .*\n)*?  tags: .*nondeterministic_seeded", re.MULTILINE)
 _ALIAS = re.compile(r"\(([a-z]+(?:\|[a-z]+)*)(!)?(?: -> [*a-z|]+)?\)")
 
 
@@ -75,17 +76,52 @@ class Schema:
 
 
 @cache
-def _texts() -> dict[str, str]:
-    """Operator with its overload → the rest of its declaration."""
+def _file() -> str | None:
+    """The file of declarations; None where torch does not bring it along."""
     spec = find_spec("torchgen")
     path = Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml" if spec and spec.origin else None
-    if path is not None and path.is_file():
-        text = path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8") if path is not None and path.is_file() else None
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Operator with its overload → the rest of its declaration."""
+    if (text := _file()) is not None:
         derived = {packet + overload: _ALIAS.sub("", rest) for packet, overload, rest in _DERIVED.findall(text)}
         return derived | dict(_DECLARED.findall(text))
     import torch
 
     return dict(_DECLARED.findall("\n".join(f"- func: {schema}" for schema in torch._C._jit_get_all_schemas())))
+
+
+@cache
+def _seeded() -> frozenset[str]:
+    """Operators that may draw random numbers, as PyTorch tags them, without the underscore of those in place."""
+    if (text := _file()) is not None:
+        return frozenset(name.removesuffix("_") for name in _SEEDED.findall(text))
+    import torch
+
+    found = set()
+    for declared in torch._C._jit_get_all_schemas():
+        packet = getattr(torch.ops.aten, declared.name.removeprefix("aten::"), None)
+        operator = getattr(packet, declared.overload_name or "default", None)
+        if torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()):
+            found.add(declared.name.removeprefix("aten::").removesuffix("_"))
+    return frozenset(found)
+
+
+def draws(node: Node) -> bool:
+    """The operator draws random numbers: it is one that may, it is not told that nothing trains, and no probability is 0."""
+    if packet_of(node.op).removesuffix("_") not in _seeded():
+        return False
+    declared = schema(node.op)
+    given = {argument.name: value for argument, value in declared.operands(node)} if declared else {}
+    defaults = {argument.name: argument.default for argument in declared.arguments} if declared else {}
+    trains = next((given.get(name, defaults[name] != "False") for name in ("train", "training") if name in defaults), True)
+    chance = next((given.get(name, 0.0) for name in ("dropout_p", "dropout") if name in defaults), None)
+    if chance is None and packet_of(node.op) in UNDECLARED:  # dropout, which with probability 0 returns its operand
+        chance = given.get("p")
+    return trains is not False and chance != 0
 
 
 @cache

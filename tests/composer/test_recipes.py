@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import RECIPES, applicable
-from dvk.composer.recipes.edit import DROPPING, RANDOM
+from dvk.composer.effects import draws
+from dvk.records import Node
 from tests.composer.programs import Program, capture, compiled, differences
 
 REWRITES = {name for name, recipe in RECIPES.items() if recipe.rewrite is not None}
@@ -385,6 +386,10 @@ def test_random_numbers_are_drawn_as_often_as_before() -> None:
     assert not repeated(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
 
 
+DROPPING = {"scaled_dot_product_attention", "rrelu_with_noise", "rrelu_with_noise_", "rrelu_with_noise_functional", "miopen_rnn"}
+"""Operators that draw where they are given a probability or train."""
+
+
 def test_whoever_draws_random_numbers_is_known_to() -> None:
     seeded = set()
     for schema in torch._C._jit_get_all_schemas():
@@ -393,9 +398,8 @@ def test_whoever_draws_random_numbers_is_known_to() -> None:
         operator = getattr(packet, schema.overload_name or "default", None)
         if operator is not None and torch.Tag.nondeterministic_seeded in operator.tags:
             seeded.add(name)
-    elsewhere = {"miopen_rnn"}  # never captured
     assert len(seeded) > 40
-    assert {name for name in seeded if not any(word in name for word in RANDOM)} <= {*DROPPING, *elsewhere}
+    assert {name for name in seeded if not draws(Node(name="v0", op=f"aten.{name}.default"))} <= {"rrelu", "rrelu_", *DROPPING}
 
 
 def test_what_draws_random_numbers_runs_though_nobody_reads_it() -> None:

@@ -12,8 +12,8 @@ from torch import nn
 
 from dvk.composer import CannotCompose, Plan, applicable, compose
 from dvk.composer.compact import structures
+from dvk.composer.effects import draws
 from dvk.composer.recipes import unspoken
-from dvk.composer.recipes.edit import is_random
 from tests.composer.programs import TASK, Program, capture, compiled, differences, drop_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attributes")
@@ -272,4 +272,4 @@ def test_sequences_are_for_cpp_and_texts_that_a_model_learns_have_none_of_it() -
 @pytest.mark.parametrize("trains", [True, False])
 def test_dropout_between_layers_draws_in_training_alone(trains: bool) -> None:
     graph = capture(nn.LSTM(4, 9, 2, dropout=0.5).train(trains), randn(5, 3, 4)).graph
-    assert any(is_random(node) for node in graph.nodes) is trains
+    assert any(draws(node) for node in graph.nodes) is trains

@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from dvk.composer import cudnn, pages
-from dvk.composer.effects import is_step, is_view, written
+from dvk.composer.effects import draws, is_step, is_view, written
 from dvk.composer.lowering import OWN, RULES, lower, register_rules
 from dvk.composer.prims import View
 from dvk.composer.recipes import attention, batch_norm, cells, collapse, dead, layout, packing, repeated, scale, sequences
-from dvk.composer.recipes.edit import is_random
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph, str], "Graph | None"]
@@ -185,7 +184,7 @@ def is_static(graph: Graph) -> bool:
     """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
     if any(is_step(n) or (n.shape is None and n.dtype is not None) for n in graph.nodes):
         return False
-    return not any(written(n) or is_random(n) for n in graph.nodes)
+    return not any(written(n) or draws(n) for n in graph.nodes)
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:

@@ -53,7 +53,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _changes_nothing(node: Node, before: Node) -> bool:
     name, rest = packet(node), list(node.args[1:])
-    if name in ("dropout", "alpha_dropout", "feature_dropout"):
+    if name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         return drops_nothing(node)
     if name in ("mul", "div", "pow"):
         return len(rest) == 1 and isinstance(rest[0], (int, float)) and rest[0] == 1 and not node.kwargs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dvk.composer.effects import is_step, rename, shared
+from dvk.composer.effects import draws, is_step, rename, shared
 from dvk.composer.lowering import walk_refs
 from dvk.records import Graph, Node
 
@@ -28,34 +28,14 @@ def users(graph: Graph) -> dict[str, list[Node]]:
     return table
 
 
-RANDOM = ("dropout", "rand", "bernoulli", "binomial", "multinomial", "normal", "cauchy", "exponential", "geometric", "uniform", "poisson",
-          "rrelu", "_standard_gamma", "_sample_dirichlet")
-"""Parts of the names of operators that draw random numbers, unless they are told not to train (a test compares with PyTorch's tags)."""
-DROPPING = ("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Operators that draw random numbers where the one float among their operands, a probability, is not 0; recurrent ones only where
-the next operand says that they train."""
-
-
-def is_random(node: Node) -> bool:
-    """The operator draws random numbers, in the order of its operand's memory."""
-    name = packet(node)
-    if name in DROPPING:
-        given = (*node.args, node.kwargs.get("dropout_p"))
-        at = next((n for n, value in enumerate(given) if type(value) is float and value), None)
-        return at is not None and (name == DROPPING[0] or bool(given[at + 1]))
-    if not any(word in name for word in RANDOM):
-        return False
-    return not (name.endswith("dropout") and drops_nothing(node))
-
-
 def drops_nothing(node: Node) -> bool:
     """A dropout that does not train, or with probability 0."""
     return len(node.args) > 2 and (not node.args[2] or node.args[1] == 0)
 
 
 def sees_layout(graph: Graph) -> bool:
-    """Some operator sees the order of memory: with another layout it would give other values."""
-    return any(packet(node) == "as_strided" or is_random(node) or is_step(node) for node in graph.nodes)
+    """Some operator sees the order of memory, as those that draw do: with another layout it would give other values."""
+    return any(packet(node) == "as_strided" or draws(node) or is_step(node) for node in graph.nodes)
 
 
 def is_output(readers: Iterable[Node]) -> bool:

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dvk.composer.effects import draws
 from dvk.composer.host import spelled
 from dvk.composer.lowering import pinned
 from dvk.composer.prims import broadcast_shapes
-from dvk.composer.recipes.edit import is_random, packet, reads, ref
+from dvk.composer.recipes.edit import packet, reads, ref
 from dvk.records import Graph, Node
 
 DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -164,7 +165,7 @@ def held_by_module(graph: Graph, names: Sequence[str]) -> tuple[list[Node], list
             continue
         found.add(node.name)
         held = node.op in ("param", "buffer", "const") and node.target is not None
-        if node.name in kept or not (held or (packet(node) and not is_random(node))):
+        if node.name in kept or not (held or (packet(node) and not draws(node))):
             return None
         pending.extend(reads(node))
     wanted = [n for n in graph.nodes if n.name in found]

@@ -7,8 +7,9 @@ two kernels that each make a value again may take less time than one that stores
 
 from __future__ import annotations
 
+from dvk.composer.effects import draws
 from dvk.composer.lowering import pinned
-from dvk.composer.recipes.edit import is_random, packet, rebuilt, rename, returned_memory
+from dvk.composer.recipes.edit import packet, rebuilt, rename, returned_memory
 from dvk.records import Graph, Node
 
 
@@ -32,4 +33,4 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _is_pure(node: Node) -> bool:
     """Equal operands give equal results."""
-    return (bool(packet(node)) or node.op == "getitem") and not is_random(node) and "empty" not in packet(node)
+    return (bool(packet(node)) or node.op == "getitem") and not draws(node) and "empty" not in packet(node)
