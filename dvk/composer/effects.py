@@ -110,6 +110,12 @@ def _seeded() -> frozenset[str]:
     return frozenset(found)
 
 
+def checks(node: Node) -> bool:
+    """The operator has no result: it is called for what it raises, as an assertion is."""
+    declared = schema(node.op)
+    return declared is not None and not declared.results
+
+
 def draws(node: Node) -> bool:
     """The operator draws random numbers: it is one that may, it is not told that nothing trains, and no probability is 0."""
     if packet_of(node.op).removesuffix("_") not in _seeded():

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.effects import draws, is_step, written
+from dvk.composer.effects import checks, draws, is_step, written
 from dvk.composer.lowering import PrimGraph, walk_refs
 from dvk.composer.pieces import SUMMED
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
@@ -123,8 +123,8 @@ def live(graph: PrimGraph) -> list[Prim]:
 
 
 def _has_effect(prim: Prim) -> bool:
-    """Writes memory or draws random numbers, so it runs even if nobody reads it."""
-    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or is_step(prim.node))
+    """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
+    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))
 
 
 def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:

@@ -296,6 +296,9 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)
         yes, no = (low.pw("max", low.pw("log", p), -100.0) for p in (x, low.pw("sub", 1.0, x)))
         loss = low.pw("neg", low.pw("add", low.pw("mul", y, yes), low.pw("mul", low.pw("sub", 1.0, y), no)))
+        # PyTorch raises where a target lies outside; of a value outside the logarithm is NaN.
+        inside = low.pw("and", low.pw("ge", y, 0.0), low.pw("le", y, 1.0), compute="bool")
+        loss = low.pw("where", inside, loss, math.nan)
         loss = low.pw("mul", loss, weight) if weight is not None else loss
     elif name == "kl_div":
         if _argument(args, kwargs, 3, "log_target", False):
@@ -331,7 +334,9 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
         rest = low.pw("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
         loss = low.pw("add", low.pw("mul", loss, 1.0 - smoothing), rest)
     valid = low.pw("ne", target, ignore)
-    loss = low.pw("where", valid, loss, 0.0)
+    # PyTorch raises where there is no such class.
+    inside = low.pw("and", low.pw("ge", target, 0), low.pw("lt", target, x.shape[1]), compute="bool")
+    loss = low.pw("where", valid, low.pw("where", inside, loss, math.nan), 0.0)
     if reduction != 1:
         return _reduced(low, node, loss, reduction)
     counted = low.reduce("sum", low.typed(valid, logp.dtype), (), False)
