@@ -107,9 +107,7 @@ def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:
         raise TaskError("get_inputs() returns different structures under equal seeds", "always return the same list")
     for (name, tensor), (_, again) in zip(inputs, kept, strict=True):
         describe(name, tensor)
-        if tensor.is_floating_point() and bool(tensor.isnan().any()):
-            raise TaskError(f"the example input `{name}` holds NaN", "draw finite values in get_inputs()")
-        if tensor.shape != again.shape or not torch.equal(tensor, again):
+        if tensor.shape != again.shape or not _equal(tensor, again):
             raise TaskError(f"get_inputs() gives another `{name}` under equal seeds",
                             "draw from torch's, numpy's or random's global generator; all three are seeded")
 
@@ -129,11 +127,11 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
                         "return a tensor, or a tuple or dict of them")
     specs = [describe(name, tensor) for name, tensor in outputs]
     for name, tensor in outputs:
-        if (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any()):
+        if _nan_only(tensor):
             label = f"output `{name}`" if name != "output" else "the output"
-            raise TaskError(f"{label} of {built.task.entry} holds NaN on the example inputs", _nan_hint(built))
+            raise TaskError(f"{label} of {built.task.entry} is NaN throughout on the example inputs", _nan_hint(built))
     for (name, tensor), (_, before_call) in zip(inputs, kept, strict=True):
-        if not torch.equal(tensor, before_call):
+        if not _equal(tensor, before_call):
             raise TaskError(f"{built.task.entry} changes its input `{name}` in place",
                             "work on a copy, e.g. x.clone(), or drop inplace=True: a drop-in leaves inputs alone")
     restore(built.model, state)
@@ -174,6 +172,19 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
         slack = (1e-2 if a.dtype.itemsize <= 2 else 1e-3) * scale
         if not torch.allclose(a, b, rtol=0.0, atol=slack, equal_nan=True):
             raise TaskError(message, hint)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Of one shape and one value, NaN equal to itself."""
+    import torch
+
+    return bool(torch.equal(a, b) or (a.shape == b.shape and (a.is_floating_point() or a.is_complex()) and
+                                      bool(((a == b) | (a.isnan() & b.isnan())).all())))
+
+
+def _nan_only(tensor: Any) -> bool:
+    """There is nothing else to compare; NaN here and there, as of rows that are masked whole, is a result like others."""
+    return bool(tensor.numel()) and (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().all())
 
 
 def _nan_hint(built: Built) -> str:
@@ -217,8 +228,7 @@ def _accepts(built: Built, name: str, seed: int, state: State) -> bool:
         args, kwargs = built.inputs(seed, name)
         with seeded(CALL_SEED):
             outputs = named_tensors(_forward(built, args, kwargs))
-        return len(outputs) == len(built.task.outputs) and not any(
-            t.is_floating_point() and bool(t.isnan().any()) for _, t in outputs)
+        return len(outputs) == len(built.task.outputs) and not any(_nan_only(t) for _, t in outputs)
     except TaskError:
         return False
     finally:

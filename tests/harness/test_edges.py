@@ -68,3 +68,16 @@ def test_nothing_is_asked_where_many_are_off(monkeypatch: pytest.MonkeyPatch) ->
     case.sensitivity = [Sensitivity()]
     monkeypatch.setattr(type(cases.reference), "disturbed", lambda *_: pytest.fail("a run of the reference for nothing"))
     assert not judged(cases, case, lambda m, x: 1 - m(x)).ok
+
+
+MASKED = """return torch.softmax((x @ x.transpose(-2, -1)).masked_fill(mask, float("-inf")), -1)"""
+ROWS = "[torch.randn(2, 16, 16), torch.rand(2, 16, 16) + torch.eye(16).roll(3, 0)[0][None, :, None] > 0.7]"
+
+
+def test_rows_that_are_masked_whole_are_judged_like_others() -> None:
+    cases = cases_of(model(MASKED, ROWS, arguments="x, mask"))
+    case = cases.fresh(0)
+    assert case.expected[0].same.isnan().any() and not case.expected[0].same.isnan().all()
+    assert judged(cases, case, lambda m, x, mask: m(x, mask) + 0.0).ok
+    for number, wrong in enumerate((torch.nan_to_num, lambda y: torch.where(y.isnan(), y, y * 1.01)), 1):
+        assert not judged(cases, cases.fresh(number), lambda m, x, mask: wrong(m(x, mask))).ok  # noqa: B023

@@ -82,7 +82,7 @@ CASES = {
     "too many inputs": ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(2), torch.rand(2)]\n",
                         r"f\(x\) does not take these inputs: too many positional"),
     "input is NaN": ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(3).log() / 0 * 0]\n",
-                     "input `x` holds NaN"),
+                     "the output of f is NaN throughout"),
     "inputs differ": ("import os, torch\ndef f(x): return x\n"
                       "def get_inputs(): return [torch.tensor(list(os.urandom(16))).float()]\n",
                       "another `x` under equal seeds"),
@@ -97,7 +97,7 @@ CASES = {
                       "f failed on the example inputs: SystemExit"),
     "on a GPU": ("import torch\ndef f(x): return x.to('cuda:7')\n" + INPUTS, "f failed on the example inputs"),
     "NaN": ("import torch\ndef f(x): return {'loss': x.sum(), 'logs': (x - 5).log()}\n" + INPUTS,
-            "output `logs` of f holds NaN"),
+            "output `logs` of f is NaN throughout"),
     "no tensor returned": ("import torch\ndef f(x): return float(x.sum())\n" + INPUTS, "f returns no tensor but float"),
     "sparse": ("import torch\ndef f(x): return x.to_sparse()\n" + INPUTS, "not a plain dense tensor but sparse_coo"),
     "changes its input": ("import torch\ndef f(x): return x.relu_().sub_(1)\n" + INPUTS,

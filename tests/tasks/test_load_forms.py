@@ -175,6 +175,19 @@ def test_precision(tmp_path: Path, expression: str, precision: str) -> None:
     assert load(write(tmp_path, text)).precision == precision
 
 
+def test_nan_in_some_rows_of_inputs_and_outputs_is_a_task(tmp_path: Path) -> None:
+    task = load(write(tmp_path, """
+        import torch
+        def f(x, mask): return torch.softmax(x.masked_fill(mask, float("-inf")), -1)
+        def get_inputs():
+            x, mask = torch.randn(6, 5), torch.rand(6, 5) > 0.6
+            x[2, 1] = float("nan")
+            mask[4] = True
+            return [x, mask]
+    """))
+    assert shapes(task) == ([("x", (6, 5)), ("mask", (6, 5))], [("output", (6, 5))])
+
+
 def test_strides_are_recorded_and_kept(tmp_path: Path) -> None:
     task = load(write(tmp_path, """
         import torch
