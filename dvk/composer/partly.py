@@ -303,12 +303,11 @@ def check_repeatable(graph: Graph) -> None:
     Raises:
         CannotCompose: a value is asked for after a write, after random numbers, or after a call left to PyTorch in train mode.
     """
-    from dvk.composer.effects import written
-    from dvk.composer.recipes.edit import is_random
+    from dvk.composer.effects import draws, written
 
     before = ""
     for node in graph.nodes:
         if node.op == "expect" and before:
             raise Unrepeatable(f"a value is asked for after {before}, which must not happen twice")
-        if written(node) or is_random(node) or (node.op == "left" and graph.training):
+        if written(node) or draws(node) or (node.op == "left" and graph.training):
             before = node.op
