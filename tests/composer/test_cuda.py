@@ -125,7 +125,7 @@ cuda_emulator.launcher(cuda_emulator.library([function.text], [function]), "part
 # ------------------------------------------------------------------ the text
 
 def kernel_of(function: Callable[..., Any], *args: torch.Tensor) -> Any:
-    (kernel,) = Program(Function(function), list(args), "", most=1).kernels
+    (kernel,) = Program(Function(function), list(args), "", "cuda", most=1).kernels
     return kernel
 
 
