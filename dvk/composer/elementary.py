@@ -71,7 +71,9 @@ def _rounded_division(low: Lowering, node: Node, args: list[Any], kwargs: dict[s
     if node.dtype in INTS:
         return integers.division(low, node, args, mode)
     if mode == "trunc":
-        return finish(low, node, low.pw("trunc", quotient)) if (quotient := binary(low, node, args, {})) and node.dtype in FLOATS else None
+        if (pair := operands(node, args, 2)) is None or node.dtype not in FLOATS:
+            return None
+        return finish(low, node, low.pw("trunc", low.pw("div", *pair, compute=compute_type(node, pair), correctly_rounded=True)))
     found = real(low, node, args, 2)
     if found is None:
         return None

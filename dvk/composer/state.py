@@ -14,7 +14,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
@@ -107,7 +107,7 @@ def _taken(model: torch.nn.Module) -> Names:
     snapshot = _Snapshot()
     found: Names = {}
     kinds: dict[type, None] = {}
-    spaces: dict[int, dict[str, Any]] = {}
+    functions: list[FunctionType] = []
     for path, module in model.named_modules():
         where = f"self.{path}" if path else "self"
         held = vars(module)
@@ -119,18 +119,60 @@ def _taken(model: torch.nn.Module) -> Names:
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
                 found[where, name] = snapshot.of(value)
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not _is_library(kind)))
-        spaces.update({id(f.__globals__): f.__globals__ for f in _functions(module)})
+        functions += [*_functions(module), *_functions_in(held)]
     for kind in kinds:
         found.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
-    for space in spaces.values():
-        name = str(space.get("__name__"))
-        if name.partition(".")[0] in ("torch", "dvk"):
-            continue
-        found.update({(name, key): snapshot.of(value) for key, value in list(space.items()) if not key.startswith("__")})
+    found.update({(space, name): snapshot.of(value) for space, name, value in _globals(functions)})
     found["random", "state"] = random.getstate()
     if (numpy := sys.modules.get("numpy")) is not None:
         found["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
     return found
+
+
+def _functions_in(value: Any, depth: int = 3) -> Iterator[FunctionType]:
+    """Functions in the containers that a module holds."""
+    if isinstance(value, FunctionType):
+        yield value
+    elif isinstance(value, CONTAINERS) and depth:
+        for part in list(value.values() if isinstance(value, dict) else value):
+            yield from _functions_in(part, depth - 1)
+
+
+def _globals(functions: Iterable[FunctionType]) -> Iterator[tuple[str, str, Any]]:
+    """File, name and value of the globals that functions name, and that functions, classes and modules among these name."""
+    pending = list(functions)
+    known: set[int] = set()
+    told: set[tuple[int, str]] = set()
+
+    def named(space: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
+        for name in names:
+            if name not in space or (id(space), name) in told or name.startswith("__"):
+                continue
+            told.add((id(space), name))
+            value = space[name]
+            if isinstance(value, FunctionType):
+                pending.append(value)
+            elif isinstance(value, type) and not _is_library(value):
+                pending.extend(f for f in vars(value).values() if isinstance(f, FunctionType))
+            yield str(space.get("__name__")), name, value
+
+    while pending:
+        function = pending.pop()
+        root = str(function.__module__).partition(".")[0]
+        if id(function) in known or root in ("torch", "dvk") or root in sys.stdlib_module_names:
+            continue
+        known.add(id(function))
+        names = _names(function.__code__)
+        yield from named(function.__globals__, names)
+        for name in names:
+            value = function.__globals__.get(name)
+            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in ("torch", "dvk", *sys.stdlib_module_names):
+                yield from named(vars(value), names)
+
+
+def _names(code: CodeType) -> list[str]:
+    """What code and the functions inside it look up by name: globals and attributes."""
+    return [*code.co_names, *(name for inside in code.co_consts if isinstance(inside, CodeType) for name in _names(inside))]
 
 
 def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:

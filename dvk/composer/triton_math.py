@@ -246,6 +246,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
     if instr.call is not None:
         return instr.call.form.format(*args), result
+    if op == "div" and kind == "float32" and instr.prim is not None and instr.prim.attrs.get("correctly_rounded"):
+        return f"tl.div_rn({args[0]}, {args[1]})", result  # `/` may be 2 ulp off: below 1 for equal operands
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}", result
     if op in _CALLS:
