@@ -179,7 +179,7 @@ def test_dying_of_another_shape_is_not_the_files_fault(tmp_path: Path) -> None:
     ({"inputs": ["z=float32[2]"]}, "no parameter `z`"),
     ({"inputs": ["x=float32[2]"]}, "no --input for parameter `y`"),
     ({"inputs": ["x=float32[2]", "y=float32[3]"]}, "f failed on the example inputs"),
-    ({"inputs": ["x=float32"]}, "not a Python literal"),
+    ({"inputs": ["x=float32"]}, "`float32` has no sizes"),
     ({"init": ["width"]}, "not a Python literal"),
     ({"dtype": "int8"}, "unknown dtype"),
     ({"device": "tpu"}, "unsupported device `tpu`"),
