@@ -152,7 +152,7 @@ class Rows:
         assert pair is not None
         first, second = f"r{pair.first.id}", f"r{pair.second.id}"
         if reduce is pair.second:
-            self.writer.put(f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length)};")
+            self.writer.put(f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length, piece=self.pieces > 1)};")
         elif reduce is pair.first and isinstance(pair, VariancePair):
             # A thread's mean becomes its sum, which is kept beside it: the squares need both.
             self.writer.put(f"{first} *= n{pair.first.id};")
@@ -277,16 +277,17 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
     return w.function(name, rows.blocks * rows.pieces, rows.threads, extra)
 
 
-def aligned(pair: Pair, second: str, first: str, count: str, length: str) -> str:
+def aligned(pair: Pair, second: str, first: str, count: str, length: str, piece: bool = False) -> str:
     """A part's second result of a pair, relative to the row's first one: such that adding up the parts gives the row's.
 
     Args:
         second, first: the part's own results.
         count: elements behind the part.
         length: elements behind the row.
+        piece: the row is one of several pieces. A piece of -inf alone adds nothing, where a row of it has NaN.
     """
     if isinstance(pair, SoftmaxPair):
-        return f"{second} * expf({first} - v{pair.first.id})"  # NaN of a row of -inf alone
+        return f"{second} * expf({first} - {f'dvk_shift(v{pair.first.id})' if piece else f'v{pair.first.id}'})"
     return f"dvk_around({second}, {first}, {count}, v{pair.first.id} / {length})"
 
 

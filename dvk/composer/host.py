@@ -9,8 +9,10 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dvk.composer import carried, cudnn, steps, structures
@@ -202,12 +204,28 @@ class HostWriter:
         return text
 
     def _tree(self, tree: Any) -> str:
-        def value(name: str) -> str:
-            base = self.prims.values[name].base
-            fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
-            return self.value(name) + (".clone()" if fresh else "")
+        # Where a reshape copies, views of it that are returned together share the copy.
+        uses: Counter[str] = Counter()
+        copies: dict[str, str] = {}
 
-        return structures.expression(tree, value, self._literal)
+        def value(name: str, counting: bool) -> str:
+            view = self.prims.values[name]
+            base = view.base
+            fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
+            text = self.names[base]
+            for step in view.steps:
+                text = step.call(text)
+                if step.method == "reshape" and counting:
+                    uses[text] += 1
+                elif step.method == "reshape" and uses[text] > 1:
+                    if text not in copies:
+                        copies[text] = self._fresh()
+                        self.lines.append(f"{copies[text]} = {text}")
+                    text = copies[text]
+            return text + (".clone()" if fresh else "")
+
+        structures.expression(tree, partial(value, counting=True), self._literal)
+        return structures.expression(tree, partial(value, counting=False), self._literal)
 
     def _last_uses(self) -> dict[Prim, int]:
         """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""

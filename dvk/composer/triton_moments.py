@@ -30,9 +30,9 @@ class MomentsPair:
         return [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}",
                 f"acc{self.first.id} += gap", f"acc{self.second.id} += gap * gap"]
 
-    def partial(self, reduce: Instr, prefix: str, count: str, length: str) -> str:
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
         """The sum over lanes alone; `finish` does the rest."""
-        del count, length
+        del count, length, piece
         return f"{prefix}{reduce.id}"
 
     def finish(self, reduce: Instr, folded: str, length: str) -> list[str]:

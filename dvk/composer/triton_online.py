@@ -33,13 +33,15 @@ class SoftmaxPair:
             f"acc{top} = peak",
         ]
 
-    def partial(self, reduce: Instr, prefix: str, count: str, length: str) -> str:
-        """What summing (or the maximum) over lanes or pieces turns into the row's value."""
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
+        """What summing (or the maximum) over lanes or pieces turns into the value of the row, or of a `piece` of it."""
         del count, length
         top = self.first.id
         if reduce is self.first:
             return f"{prefix}{top}"
-        return f"{prefix}{self.second.id} * tl.exp({prefix}{top} - v{top})"
+        # The sum of a row of -inf alone is NaN; a piece of -inf alone adds nothing to its row.
+        shift = f'tl.where(v{top} == float("-inf"), 0.0, v{top})' if piece else f"v{top}"
+        return f"{prefix}{self.second.id} * tl.exp({prefix}{top} - {shift})"
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,9 @@ class VariancePair:
             return [*lines, f"acc{total} += gap"]
         return [*lines, f"step = gap * (1.0 / ({tiles}))", f"acc{total} += step", f"acc{squares} += gap * (gap - step)"]
 
-    def partial(self, reduce: Instr, prefix: str, count: str, length: str) -> str:
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
         """As for softmax; `count` elements lie behind each partial result, `length` behind all of them."""
+        del piece
         total, squares = f"{prefix}{self.first.id}", f"{prefix}{self.second.id}"
         if reduce is self.first:
             return f"{total} * {count}" if prefix == "acc" else total

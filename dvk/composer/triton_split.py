@@ -90,6 +90,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     chunk = partials.chunk
     row = Axis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
     writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
+    writer.in_pieces = True
     tile = writer.tile
     digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
     piece = digits["piece"]

@@ -40,6 +40,8 @@ class Writer:
         self.pair: Pair | MomentsPair | None = online_pair(kernel) if online else None
         if online == "moments" and isinstance(self.pair, VariancePair):
             self.pair = MomentsPair(self.pair.first, self.pair.second)
+        self.in_pieces = False
+        """The kernel makes pieces of rows, which another puts together."""
         self.params: set[str] = set()
         self.names: dict[int, str] = {}
         """Registers that for the moment go by another name than `v…`."""
@@ -234,7 +236,7 @@ class Writer:
         """The reduction's value from those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
         partial = f"{prefix}{reduce.id}"
         if self.pair is not None and reduce in (self.pair.first, self.pair.second):
-            partial = self.pair.partial(reduce, prefix, "count", length)
+            partial = self.pair.partial(reduce, prefix, "count", length, piece=self.in_pieces and prefix == "acc")
             if isinstance(self.pair, MomentsPair):
                 for line in self.pair.finish(reduce, self.fold(reduce, partial), str(self.k.row_length)):
                     self.tile.put(line)

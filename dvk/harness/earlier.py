@@ -18,8 +18,6 @@ import torch
 from dvk.harness import memory
 from dvk.harness.board import flat
 
-HELD_ON = frozenset({"cpu"})
-"""Devices on which outputs are held, timed calls or not. What a GPU's runner would be asked is written, and has not met a GPU."""
 HOLD, DROP = b"h", b"p"
 """Prepare the next call; what the last one returned is held until the next such byte, or is let go."""
 GARBAGE = b"g"

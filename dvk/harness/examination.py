@@ -160,7 +160,7 @@ class Examination:
                     self.own.first_call(native := self.cases.fresh(0))
                     self.checked.append(native)
                 else:
-                    twice = self.peer.holds and not one_case and not (arms and not untimed)
+                    twice = not one_case and not (arms and not untimed)
                     self._check_all(keys[:1] if one_case else keys, began, untimed, twice)
                     if self.own is not None and plan is None:
                         self.own.prove(self.checked, self.cases.fresh(0), self.follows)

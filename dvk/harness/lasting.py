@@ -76,7 +76,7 @@ class Lasting:
         """
         if self._case is not None and self._changed:
             _refuse(self._cases, self._case, self._changed)
-        if not self._held and self._peer.holds:
+        if not self._held:
             self._held, self._case = leaves, case
 
     def _read(self) -> list[Any]:

@@ -25,7 +25,7 @@ import torch
 from dvk.harness import memory, slots
 from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, values_of
 from dvk.harness.control import END, FIRST, GO, HELD, KEPT, SEED, START, Shot
-from dvk.harness.earlier import HELD_ON, Earlier, in_memory, on_board
+from dvk.harness.earlier import Earlier, in_memory, on_board
 from dvk.harness.faults import Failed, Interfered, claimed_address, claimed_layout, failure_told
 from dvk.harness.growth import Footprint
 from dvk.harness.held import SLACK_S, Held
@@ -57,8 +57,6 @@ class Peer:
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
         self._earlier = Earlier()
-        self.holds = device in HELD_ON
-        """It is asked to hold outputs of earlier calls."""
         self.aliases: dict[str, str] = {}
         """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
@@ -244,7 +242,7 @@ class Peer:
             raise Interfered("its clock stamps are impossible")
         held = self._control[HELD] if self.device == "cuda" else memory.resident(self.pid)
         self.footprint.note(held, self._control[KEPT])
-        if take and self.holds:
+        if take:
             self._earlier.note(self._later(outputs, sample), lay)
         outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
         return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs

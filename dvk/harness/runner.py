@@ -35,7 +35,6 @@ from dvk.harness.board import Board, flat, layout_of, memory_of
 from dvk.harness.calls import buffers_of, call, describe, in_mode, put_buffers
 from dvk.harness.compiler_log import MAX_CHARS, first_error
 from dvk.harness.control import END, FIRST, GO, HELD, KEPT, SEED, START
-from dvk.harness.earlier import HELD_ON
 from dvk.harness.growth import Outputs
 from dvk.harness.keeping import let_go
 from dvk.harness.link import Gone, Link
@@ -194,8 +193,7 @@ class Runner:
             _synchronise()
         leaves, text = describe(result)
         self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if self.task.device in HELD_ON:
-            self.earlier = self.earlier or self.leaves
+        self.earlier = self.earlier or self.leaves
         return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
 
     def do_tensors(self, order: Answer) -> Answer:

@@ -22,6 +22,8 @@ _FACTORS = {
 }
 """Places of the two operands that are multiplied."""
 _OTHERS = ("_scaled_dot_product", "scaled_dot_product", "mkldnn_rnn", "_thnn_fused", "lstm", "gru", "linalg_")
+ROOM = 1024
+"""What a right algorithm may make of an operand before it multiplies, times the largest element."""
 _CHOOSING = frozenset({"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"})
 
 
@@ -51,7 +53,7 @@ class Spread(TorchDispatchMode):
             self.chooses |= self._multiplied and name in _CHOOSING
             return func(*args, **kwargs)
         self._multiplied = True
-        if all(bool(t.isfinite().all()) for t in args if _floating(t)):
+        if all(_has_room(t) for t in args if _floating(t)):
             result = func(*args, **kwargs)
             return result if _all_finite(result) else self._other(func, args, kwargs, factors, result)
         return self._other(func, args, kwargs, factors, func(*args, **kwargs))
@@ -75,6 +77,11 @@ class Spread(TorchDispatchMode):
 
 def _floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _has_room(operand: torch.Tensor) -> bool:
+    """All elements are finite, and small enough that a transform of Winograd's (its coefficients reach 100) does not overflow."""
+    return not operand.numel() or bool(operand.abs().max() <= torch.finfo(operand.dtype).max / ROOM)
 
 
 def _all_finite(result: Any) -> bool:

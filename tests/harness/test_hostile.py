@@ -53,7 +53,7 @@ def problem(court: Court, name: str) -> str | None:
 
 
 HARMLESS = {
-    "requires_grad", "parameter", "thread_raises", "alarms", "closes_output", "dtype_lies", "hides_heap",
+    "requires_grad", "parameter", "thread_raises", "alarms", "closes_output", "dtype_lies", "detach_lies", "hides_heap",
 }  # fmt: skip
 """May be right: what is returned is."""
 

@@ -217,10 +217,10 @@ def test_one_bad_reference_of_several_is_a_verdict(tmp_path: Path, monkeypatch: 
 def sick_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """A composer that trips over one operator, where no rule declines it."""
 
-    def lower(graph: Graph, *rest: Any) -> Any:
+    def lower(graph: Graph, *rest: Any, **named: Any) -> Any:
         if any("erfinv" in node.op for node in graph.nodes):
             raise IndexError("a rule tripped")
-        return compose_lower(graph, *rest)
+        return compose_lower(graph, *rest, **named)
 
     module = sys.modules["dvk.composer.compose"]
     compose_lower = module.lower

@@ -1,6 +1,6 @@
 """Holds memory in files that are written and never mapped, so that no process shows it, and is right only if it may keep four
 gigabytes. Files in memory are counted by the descriptors and mappings that hold them, and by the control group."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=cpu backend=cpp expect=refused
 
 import os
 import time
