@@ -26,6 +26,7 @@ from dvk.composer.convolutions import PRODUCTS
 from dvk.composer.finite import dvk_finite
 from dvk.composer.host import HostWriter, held_name
 from dvk.composer.kernel import Bound, Kernel
+from dvk.composer.rebuilt import dvk_made, dvk_named
 from dvk.records import Candidate, Graph, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
@@ -112,6 +113,8 @@ class Program:
             "dvk_strided": embedded.dvk_strided,
             "dvk_derived": embedded.dvk_derived,
             "dvk_finite": dvk_finite,
+            "dvk_named": dvk_named,
+            "dvk_made": dvk_made,
             "dvk_renew": embedded.dvk_renew,
             "alone": types.SimpleNamespace(),
             "poisoned": poisoned,
