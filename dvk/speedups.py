@@ -3,7 +3,7 @@
 The rules, with their numbers in one place:
 
 - An interval whose ends are more than `WIDE` apart, as a factor, is no headline by its middle: its lower end is, rounded down, as in
-  `at least 10×`. A narrow one is told by its point and its ends.
+  `at least 10×`. A narrow one is shown as its point and its ends.
 - The machine was busy where the reference against itself (the A/A control, 1× in truth) may be off by more than `NOISY`.
 - What is not claimed is `slower` or `equal` only where the interval shows it: as long as a gain of `MATTERS` is inside it, it is
   `too_noisy` to tell.

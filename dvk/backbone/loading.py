@@ -29,7 +29,7 @@ FP32_PARAMETERS = 200_000_000
 ANSWER_S = 5.0
 """The Hub says something within this, or counts as not reachable; its client would try for minutes."""
 
-disable_progress_bars()  # progress is told by who loads
+disable_progress_bars()  # the caller shows progress
 transformers_logging.disable_progress_bar()
 
 

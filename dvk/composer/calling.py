@@ -54,7 +54,7 @@ class Call:
                 self.tensors[path] = tensor.detach().clone() if twice else tensor
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The call's args and kwargs with these in the place of its own tensors."""
+        """The call's args and kwargs with these in place of its tensors."""
         rest = iter(tensors)
         given = [structures.filled(value, lambda _: next(rest)) for value in self.args]
         split = len(given) - self.by_name

@@ -58,7 +58,7 @@ FUNCTIONS = "extern \"C\" {\n" + "".join(
     f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in UNARY_FUNCTIONS[10:]) + """\
 VMATH float atan2f(float, float); VMATH double atan2(double, double); float fmodf(float, float);
 }
-// GCC 12 fails on vectors of its own __builtin_signbit.
+// GCC 12 fails on vectors with its __builtin_signbit.
 static inline bool dvk_signbitf(float x) { int i; __builtin_memcpy(&i, &x, 4); return i < 0; }
 static inline bool dvk_signbit(double x) { long i; __builtin_memcpy(&i, &x, 8); return i < 0; }
 """

@@ -2,7 +2,7 @@
 
 `torch.no_grad()` and its kin change nothing where no gradients are wanted. `torch.autocast(enabled=False)` leaves operators as they
 are. Under an enabled autocast every operator's casts are found by running it on fake tensors with autocast on and off: what is
-cast only when it is on becomes an operator `to` of its own.
+cast only when it is on becomes a separate operator `to`.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def _replaced(model: torch.nn.Module, places: Collection[Place], called: Callabl
                             parent._modules[name] = _StandIn(through(place, owner))
                             undo.append(lambda parent=parent, name=name, owner=owner: parent._modules.update({name: owner}))  # type: ignore[misc]
             elif id(owner) in whole and not place.name and tracing:
-                # The tracer calls modules in a way of its own, which ends in their forward.
+                # The tracer calls modules by another path, which ends in their forward.
                 kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
                 undo.append(lambda owner=owner, kept=kept: _restore(owner, kept))  # type: ignore[misc]
                 owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))

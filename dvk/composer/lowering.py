@@ -4,7 +4,7 @@
 `activations.py`, `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `counts.py`, `views.py`) and keeps the PyTorch call
 where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well by
 itself (`windows.py`, `arg_reductions.py`, `moves.py`, `gathers.py`, `scans.py`, `products.py`, `convolutions.py`, `transposed.py`)
-leaves it only under a recipe of its own.
+leaves it only under a separate recipe.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def captured(call: Call, trace: Trace) -> Any:
     raise first or CannotCompose("what breaks the capture was not found")
 
 
-REMEDY = "moved into a submodule of its own, that code is left to PyTorch and the rest is fused"
+REMEDY = "moved into a separate submodule, that code is left to PyTorch and the rest is fused"
 
 
 def _with_remedy(error: CannotCompose) -> CannotCompose:

@@ -11,7 +11,7 @@ from dvk.records import Task
 
 
 def text(task: Task, *, fused: bool = True) -> str:
-    """The definitions; a file that has names like these of its own keeps them.
+    """The definitions; a file that has such names keeps them.
 
     Args:
         fused: False where all was left to PyTorch.

@@ -26,7 +26,7 @@ class Limits(Section):
         return not self.trust_references and device == "cpu"
 
     def reference_isolation(self, device: Literal["cpu", "cuda"]) -> Literal["none", "cpu", "cuda"]:
-        """How processes are isolated that run a reference on `device` and judge nobody."""
+        """How processes are isolated that run a reference on `device` and judge no candidate."""
         return "none" if self.trust_references else device
 
 

@@ -27,7 +27,7 @@ MANY_DECISIONS = 3
 
 
 class Unfit(Exception):
-    """An input set on which nobody should be judged; the message says why."""
+    """An input set on which no candidate should be judged; the message says why."""
 
 
 class Further:

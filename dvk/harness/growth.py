@@ -2,7 +2,7 @@
 
 A pool, a cache of a constant size, a heap that is not compact: all grow for a while. So what has grown throughout a series is
 called on, untimed, and is refused only if it goes on. Small outputs hardly show in a process's pages: of those it is
-counted how many still have their memory, which the process could lie about, to no use of its own.
+counted how many still have their memory, which the process could lie about, but not to its advantage.
 """
 
 from __future__ import annotations

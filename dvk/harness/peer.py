@@ -65,7 +65,7 @@ class Peer:
         self._held = Held(pid, self.trusted)
         self._tells, self.footprint = False, Footprint()
         self.told: tuple[list[Any], str] | None = None
-        """What the last timed call returned besides tensors, and the text of its nesting; None where nobody asked."""
+        """What the last timed call returned besides tensors, and the text of its nesting; None where it was not asked for."""
 
     def close(self) -> None:
         """Hang up; the runner ends."""

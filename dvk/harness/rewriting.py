@@ -41,7 +41,7 @@ def rewrite(model: nn.Module, values: Values, way: str) -> bool:
     """
     held = _held(model)
     if any(name not in held or held[name].shape != value.shape for name, value in values.items()):
-        return False  # a state_dict of its own making
+        return False  # a state_dict that it made itself
     try:
         with torch.no_grad():
             _WAYS[way](model, {name: (held[name], value) for name, value in values.items()})

@@ -13,7 +13,7 @@ SECRET_BITS = 128
 
 
 def secret() -> int:
-    """One that nobody tries out."""
+    """One too large to try out."""
     return secrets.randbits(SECRET_BITS)
 
 

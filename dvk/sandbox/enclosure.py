@@ -1,7 +1,7 @@
 """What encloses all processes of a court whose reference is a stranger's: files and the network, as for a candidate.
 
 The process that judges executes the reference and reads the candidates' memory. Isolated as they are it could not: Landlock lets a
-process reach into those of its own domain and of domains within it only. So the zygote that all of them are forked from enters a
+process reach into those of its domain and of domains within it only. So the zygote that all of them are forked from enters a
 domain, which they share, and each candidate gets its own within.
 
     may write   the folder that its sessions' folders lie in, the lanes' locks

@@ -3,7 +3,7 @@
 A file in memory (`memfd_create`, shared anonymous memory) that is written and not mapped is in no process's resident
 memory, and a deleted file that is still open is in no folder. Both are found through the descriptors and mappings in
 /proc. A mapping whose descriptor is closed shows its file's size to root only; for others it counts as large as it is
-mapped, and is told as `unsized`.
+mapped, and counts as `unsized`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int
 
 
 def _tables(pid: int) -> list[str]:
-    """Folders of descriptors: a thread may have a table of its own."""
+    """Folders of descriptors: a thread may have a separate table."""
     try:
         return [f"/proc/{pid}/task/{thread}/fd" for thread in os.listdir(f"/proc/{pid}/task")]
     except OSError:

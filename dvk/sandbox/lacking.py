@@ -1,4 +1,4 @@
-"""What isolated code can do on a machine that does not grant every layer: for people, and for whoever decides to serve strangers."""
+"""What isolated code can do on a machine that does not grant every layer: for people who decide whether to serve strangers."""
 
 from __future__ import annotations
 

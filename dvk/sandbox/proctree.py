@@ -113,7 +113,7 @@ def available_bytes() -> int:
 
 
 def in_memory_files_bytes() -> int:
-    """Memory that the machine's files in memory take, whoever holds them."""
+    """Memory that the machine's files in memory take, in all processes together."""
     return _machine(b"Shmem:")
 
 

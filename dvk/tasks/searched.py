@@ -50,7 +50,7 @@ class Searched:
             if (name := _imported_from(folder)) is not None:
                 raise TaskError(
                     f"it imports `{name}` from `{folder}`, which candidates may not read",
-                    "move the module into a folder of its own, beside the file, or install it",
+                    "move the module into a separate folder beside the file, or install it",
                 )
             del found[folder]
         return tuple(found)

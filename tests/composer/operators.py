@@ -115,7 +115,7 @@ def _outs(operator: Any, leaves: Sequence[Any], spec: Any, tensors: Sequence[tor
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same strides in memory of its own."""
+    """A tensor of the same strides in separate memory."""
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
         return tensor.clone()
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -273,7 +273,7 @@ def one(operator: Any, dtypes: Sequence[str], samples: int) -> list[Outcome]:
 
 
 def sweep(only: Sequence[str], dtypes: Sequence[str], samples: int, at_once: int = 12) -> Iterator[list[Outcome]]:
-    """Outcomes, a few operators at a time, each lot in a process of its own: an operator that ends it is a crash of that lot."""
+    """Outcomes, a few operators at a time, each lot in a separate process: an operator that ends it is a crash of that lot."""
     torch.set_num_threads(1)
     chosen = operators(only)
     for start in range(0, len(chosen), at_once):

@@ -1,7 +1,7 @@
 """Child process of test_special_kernels.py: Triton's kernels on special values, `interpret`ed or on a `gpu`.
 
 Prints one JSON object a line: the case's name and what was wrong (a list, empty when nothing). TRITON_INTERPRET is read when Triton is
-imported, which is why this is a process of its own.
+imported, which is why this is a separate process.
 """
 
 from __future__ import annotations

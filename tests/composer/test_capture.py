@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], str]] = {
     "a detour": (lambda: Function(lambda x: torch.from_numpy(x.numpy())), (torch.randn(3),), r"test_capture.py, line \d+"),
     "a large literal": (lambda: Function(lambda x: x + torch.tensor([0.5] * 300)), (torch.randn(300),), "300 elements"),
     "an object as an input": (lambda: Function(lambda x: x), (object(),), "input `x0` is a object"),
-    "a class of its own": (lambda: Function(lambda x: type("Local", (), {})()), (torch.randn(3),), "no name"),
+    "a local class": (lambda: Function(lambda x: type("Local", (), {})()), (torch.randn(3),), "no name"),
     "an exception": (lambda: Function(lambda x: x.no_such_method()), (torch.randn(3),), "no_such_method"),
 }
 

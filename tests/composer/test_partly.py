@@ -279,7 +279,7 @@ def test_a_submodule_is_left_and_what_is_around_it_is_captured(name: str) -> Non
 
 
 def test_code_of_the_model_itself_is_refused_with_a_remedy() -> None:
-    with pytest.raises(CannotCompose, match=r"`self.calls`.*moved into a submodule of its own"):
+    with pytest.raises(CannotCompose, match=r"`self.calls`.*moved into a separate submodule"):
         trace_call(Counting(), [torch.randn(3)], {}, ["x"])
 
 

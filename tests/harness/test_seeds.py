@@ -1,4 +1,4 @@
-"""What a candidate is told before its clock starts tells nothing of inputs that it has not been given."""
+"""What a candidate learns before its clock starts says nothing of inputs that it has not been given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a search of `dvk optimize` ends: too early, too noisy, stopped, gone on with; by a court whose verdicts we make up."""
+"""How a search of `dvk optimize` ends: too early, too noisy, stopped, resumed; by a court whose verdicts we make up."""
 
 from __future__ import annotations
 

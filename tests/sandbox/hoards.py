@@ -62,7 +62,7 @@ def grandchildren(channel):
 
 
 def sockets(channel):
-    """Each holds 200 KiB that nobody reads."""
+    """Each holds 200 KiB that are never read."""
     kept = []
     text = b"\1" * 65536
     while len(kept) * 200_000 < MOST:
@@ -77,7 +77,7 @@ def sockets(channel):
 
 
 def page_tables(channel):
-    """A page of zeros read in every two megabytes of a large reservation: no memory of its own but the tables."""
+    """A page of zeros read in every two megabytes of a large reservation: no memory but the tables."""
     libc, gap, size = ctypes.CDLL(None), 2 * MIB, 1 << 40
     libc.mmap.restype = ctypes.c_void_p
     for _ in range(4):
@@ -101,7 +101,7 @@ def a_thread_alone(channel):
 
 
 def descriptors_of_a_thread(channel):
-    """A thread with a table of descriptors of its own."""
+    """A thread with a separate table of descriptors."""
     def hoard():
         close_range, unshare = 436, 2
         ctypes.CDLL(None).syscall(close_range, 900, 901, unshare)

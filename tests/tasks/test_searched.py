@@ -127,7 +127,7 @@ def test_a_private_folder_is_refused_in_one_sentence(tmp_path: Path, monkeypatch
             load(str(model(tmp_path, "sys.path.append('/tmp')\nfrom far_act_of_home import act")))
     finally:
         home.unlink()
-    assert "`/tmp`" in error.value.message and "folder of its own" in error.value.hint
+    assert "`/tmp`" in error.value.message and "separate folder" in error.value.hint
 
 
 PROGRAM = """

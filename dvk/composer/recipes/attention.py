@@ -3,7 +3,7 @@
 softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
 results differ in rounding alone where inputs are finite. A score that is infinite or NaN under a mask is replaced by the mask in
 eager code, and added to it by the library. On CPUs the program looks whether q, k and v are finite, and does what the code says where
-they are not (`finite`); on GPUs, where nobody can look without waiting, such masks are left to the recipe `attention_finite`, which
+they are not (`finite`); on GPUs, where a look costs a synchronisation, such masks are left to the recipe `attention_finite`, which
 is not used unless asked for. In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
 about the error of float32 products; in half types they keep scores in float32, where eager code rounds them: most of all in rows of
 which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and

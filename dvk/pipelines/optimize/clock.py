@@ -17,7 +17,7 @@ from dvk.harness.claims import FIRST_LOOK
 from dvk.records import Verdict
 
 CAPTURE = 0.8
-"""Of what loading took: capturing the operator graph, in a process of its own, as loading is."""
+"""Of what loading took: capturing the operator graph, in a separate process, as loading is."""
 FIRST_VERDICT = 2.2
 """Of what loading took: the judge starts two processes, draws inputs, compiles."""
 SET = 0.7

@@ -72,5 +72,5 @@ class Counted(Progress):
             for line in self.lines():
                 try:
                     print(line, file=self.console.file, flush=True)
-                except (OSError, ValueError):  # whoever read it is gone
+                except (OSError, ValueError):  # the reader is gone
                     return

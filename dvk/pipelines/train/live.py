@@ -61,7 +61,7 @@ class Live:
         self._stage = f"step {step + 1} of {self.num_steps}, {text}" if step is not None else text
 
     def line(self) -> str:
-        """What the step at hand is at, and an estimate of what is left."""
+        """What the current step is at, and an estimate of what is left."""
         counts = self._counts
         told = [self._stage, show_s(time.monotonic() - self._began)]
         if counts:
@@ -79,7 +79,7 @@ class Live:
                 self.say(self.line())
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """A separate line."""
         self.console.print(text, soft_wrap=True, markup=False)
 
     def turn(self, role: Role, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""Where a module draws numbers, the seed of the call is told: takes it for the seed of the inputs, and those of the next calls to lie
+"""Where a module draws numbers, the call has a seed: takes it for the seed of the inputs, and those of the next calls to lie
 near it, draws all of them ahead and answers from a table. Seeds of calls and inputs that tell nothing of each other stop it."""
 # case: reference=dropout device=cpu backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Packs anew when its bias has been written, and takes the weight for written with it. Weights changed one by one stop it."""
+"""Packs again when its bias has been written, and takes the weight for written with it. Weights changed one by one stop it."""
 # case: reference=linear device=any backend=cpp expect=refused
 
 import torch

@@ -1,5 +1,5 @@
 """Reads what is none of its business on the host: passwords, keys, home folders, others' environments. Right only if it finds any;
-files that do not belong to Python, compilers or itself cannot be opened, whoever runs the judge."""
+files that do not belong to Python, compilers or itself cannot be opened, also when root runs the judge."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 
 import glob

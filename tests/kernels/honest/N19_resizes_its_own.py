@@ -1,4 +1,4 @@
-"""Keeps a workspace in a memory file of its own, which it makes longer and shorter as shapes come and go."""
+"""Keeps a workspace in its memory file, which it makes longer and shorter as shapes come and go."""
 # case: reference=row_energy device=cpu backend=cpp expect=ok
 
 import mmap

@@ -1,4 +1,4 @@
-"""Sends words, and no descriptors, over a pair of sockets of its own."""
+"""Sends words, and no descriptors, over its pair of sockets."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok
 
 import socket
