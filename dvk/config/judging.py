@@ -18,12 +18,14 @@ class Limits(Section):
     num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one a core.")
     trust_references: bool = Field(
         True, description="References are the user's own code; false: they are shut in as candidates are, as `dvk serve` does.")
+    enclose_gpu: bool = Field(
+        True, description="References that are not trusted are shut in on a GPU, too; `dvk serve` turns it off where CUDA does not work so.")
     output_bytes: int = Field(
         1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
 
     def encloses(self, device: Literal["cpu", "cuda"]) -> bool:
-        """The process that judges on `device` is shut in with all others of its court: on a GPU CUDA does not start there."""
-        return not self.trust_references and device == "cpu"
+        """The process that judges on `device` is shut in with all others of its court."""
+        return not self.trust_references and (device == "cpu" or self.enclose_gpu)
 
     def reference_isolation(self, device: Literal["cpu", "cuda"]) -> Literal["none", "cpu", "cuda"]:
         """How processes are isolated that run a reference on `device` and judge no candidate."""

@@ -110,7 +110,7 @@ def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str
     cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
     trusted = limits.trust_references
     late = {**(cache if trusted else {}), **env}
-    # On a GPU neither the process that judges is shut in nor the one that replays launches for it.
+    # What replays launches reads memory for the process that judges, and is shut in with it.
     isolate = "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
     return Session(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
 

@@ -23,7 +23,7 @@ import dvk
 from dvk import machine, resources, runs, sandbox
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness import backends
+from dvk.harness import backends, lending
 from dvk.harness.ceilings import better
 from dvk.records import Device
 from dvk.sandbox import lacking
@@ -107,7 +107,10 @@ def _isolation(gpu: bool) -> dict[str, Any]:
         with sandbox.Session(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
             layers = session.isolation
         found[kind] = {"layers": layers, "open": lacking.sentences(layers)}
-    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), lacking.references_sentence(gpu)) if text]}
+    references = lacking.references_sentence()
+    if references is None and gpu and (failed := lending.fails(PROBE_LIMITS)) is not None:
+        references = f"references that others send to `dvk serve` for a GPU can read this user's files: CUDA fails shut in ({failed})"
+    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), references) if text]}
     return found
 
 

@@ -8,9 +8,16 @@ domain, which they share, and each candidate gets its own within.
     may read    what a candidate may, and dvk's cache of compiled objects
     network     none, by a namespace for root, by `seccomp` in the child
 
+Zygotes with an environment that differs are started by the first one, for they must share its domain.
+
 Within it the mounts of a candidate's own namespace (`proc`, `rofs` in `isolate`) are not to be had, since Landlock forbids mounting:
-root's zygote makes file systems read-only beforehand. Not for a GPU: CUDA's driver writes to a folder of /proc that has the
-process's own number, which the zygote cannot know. Where the kernel lacks Landlock, references are not enclosed: `works` says so.
+root's zygote makes file systems read-only beforehand, and hides processes outside.
+
+GPUs: CUDA's driver writes to a folder of /proc that has the process's own number, which the zygote cannot know. So all of /proc may
+be written to, as far as the kernel lets this user: not the machine's settings (`_settings_are_safe`). A candidate's domain leaves it
+only its own folder. Where dvk does not run as root, a reference can still change its user's other processes' `oom_score_adj`.
+
+Where the kernel lacks Landlock, references are not enclosed: `works` says so.
 """
 
 from __future__ import annotations
@@ -59,14 +66,22 @@ def close(place: str) -> None:
     # Nothing of this is to be had any more afterwards.
     readable = [*landlock.readable(place, place, os.environ), str(resources.home() / "cache")]
     os.environ["TMPDIR"] = tempfile.tempdir = place
+    hidden = False
     if namespaces.own_mounts():
-        namespaces.forbid_writing(place, proc=True, others=[_locks()])
+        hidden = namespaces.hide_strangers()
+        hidden = namespaces.forbid_writing(place, proc=True, others=[_locks()]) and hidden
     namespaces.enter(["net"])
     privileges.gain_nothing()
+    named = (hidden or landlock.gpu_devices()) and _settings_are_safe()
     try:
-        landlock.restrict(place, readable, gpu=True, others=[_locks()])
+        landlock.restrict(place, readable, gpu=True, others=[_locks()], threads="/proc" if named else None)
     except OSError:
         pass
+
+
+def _settings_are_safe() -> bool:
+    """The machine's settings in /proc cannot be written to: this is not root, or they are mounted read-only."""
+    return not any(os.access(path, os.W_OK) for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"))
 
 
 def enter() -> None:

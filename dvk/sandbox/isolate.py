@@ -92,7 +92,8 @@ def enter(
     privileges.stay_readable()
     try:
         paths = [*landlock.readable(home, cwd, environ), *(path for folder in folders for path in importable.shown(folder))]
-        reached.append(f"landlock{landlock.restrict(home, paths, kind == 'cuda')}")
+        cuda = kind == "cuda"
+        reached.append(f"landlock{landlock.restrict(home, paths, cuda, threads=f'/proc/{os.getpid()}/task' if cuda else None)}")
     except OSError:
         pass
     try:

@@ -38,14 +38,13 @@ def memory_sentence() -> str | None:
     return None if counted else "memory and processes are counted by polling, 20 times a second: no control group may be made here"
 
 
-def references_sentence(gpu: bool) -> str | None:
-    """Of `dvk serve`: what its strangers' references can do, which are judged on a GPU or not."""
+def references_sentence() -> str | None:
+    """Of `dvk serve`: what its strangers' references can do."""
     try:
         landlock.version()
     except OSError:
         return "references that others send to `dvk serve` can read this user's files: the kernel has no Landlock"
-    judges = "references that others send to `dvk serve` for a GPU can read this user's files: what judges them is not shut in"
-    return judges if gpu else None
+    return None
 
 
 __all__ = ["memory_sentence", "references_sentence", "sentences"]

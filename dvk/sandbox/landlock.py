@@ -66,7 +66,12 @@ def version() -> int:
     return syscall("landlock_create_ruleset", None, 0, just_the_version)
 
 
-def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str] = ()) -> int:
+def gpu_devices() -> list[str]:
+    """Device files of GPUs on this machine."""
+    return [path for pattern in GPU_DEVICES for path in glob.glob(pattern)]
+
+
+def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str] = (), threads: str | None = None) -> int:
     """Confine this thread, and what it starts, for good; needs no_new_privs. Returns the version in force.
 
     Args:
@@ -74,6 +79,7 @@ def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str
         readable: files and folders to read and execute; those that do not exist are passed over.
         gpu: NVIDIA's devices may be used.
         others: more folders to write in.
+        threads: the folder of /proc whose files may be written to: CUDA's driver names its threads there.
 
     Raises:
         OSError: no Landlock here.
@@ -86,12 +92,12 @@ def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str
     try:
         for path in (home, *others):
             _allow(rules, path, every)
-        for path in [*DEVICES, *(path for pattern in GPU_DEVICES if gpu for path in glob.glob(pattern))]:
+        for path in [*DEVICES, *(gpu_devices() if gpu else ())]:
             _allow(rules, path, every & (READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV))
         for path in readable:
             _allow(rules, path, READ if not path.endswith("/.") else READ_DIR)
-        if gpu and not others:  # the driver names its threads there, and does not start without (cuInit: error 304)
-            _allow(rules, f"/proc/{os.getpid()}/task", every & (READ | WRITE_FILE | TRUNCATE))
+        if threads is not None:  # CUDA does not start without (cuInit: error 304)
+            _allow(rules, threads, every & (READ | WRITE_FILE | TRUNCATE))
         syscall("landlock_restrict_self", rules, 0)
     finally:
         os.close(rules)

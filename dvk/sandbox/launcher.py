@@ -30,31 +30,46 @@ START_S = 180.0
 
 
 class Launcher:
-    """One zygote process."""
+    """One zygote process.
 
-    def __init__(self, overrides: Mapping[str, str], shut: bool = False):
+    Args:
+        overrides: variables that differ from this process's.
+        shut: it encloses itself.
+        within: an enclosed zygote that is to start this one, which then shares its enclosure.
+    """
+
+    def __init__(self, overrides: Mapping[str, str], shut: bool = False, within: Launcher | None = None):
         self._ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()
-        root = str(Path(dvk.__file__).resolve().parent.parent)
-        # Not -m: that would put the caller's folder, and any torch.py in it, first on the path.
-        code = (
-            "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1]\n"
-            "if root not in sys.path: sys.path.append(root)\n"
-            "from dvk.sandbox import zygote; zygote.main(int(sys.argv[2]), *sys.argv[3:])"
-        )
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, root, str(theirs.fileno()), *([enclosure.folder()] if shut else [])],
-            pass_fds=[theirs.fileno()],
-            env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # its memory is every child's
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's business
-        )
-        theirs.close()
         self._ready = False
         self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        with theirs:
+            if within is not None:
+                within.start_another(overrides, theirs, self._errors.fileno())
+                return
+            self._process = subprocess.Popen(
+                command(theirs.fileno(), *([enclosure.folder()] if shut else [])),
+                pass_fds=[theirs.fileno()],
+                env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # its memory is every child's
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C in the terminal is the parent's business
+            )
+
+    def start_another(self, overrides: Mapping[str, str], control: socket.socket, errors: int) -> None:
+        """Have this zygote start another one; `control` and the file `errors` become its own.
+
+        Raises:
+            MachineError: this zygote did not start.
+            OSError: it is gone.
+        """
+        with self._lock:
+            if not self._ready:
+                self._await()
+            wire.send(self._ours, {"zygote": dict(overrides)}, [control.fileno(), errors])
 
     def spawn(
         self, request: dict[str, Any], control: socket.socket, protocol: socket.socket, descriptors: Sequence[int] = ()
@@ -83,8 +98,9 @@ class Launcher:
         except OSError:
             started = False
         if not started:
-            self._process.kill()
-            self._process.wait()
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
             self._errors.seek(0)
             tail = self._errors.read().decode(errors="replace").strip().splitlines()[-3:]
             raise MachineError(
@@ -98,10 +114,23 @@ class Launcher:
         """Close the socket, which ends the zygote once its sessions are over."""
         self._ours.close()
         try:
-            self._process.wait(wait_s)
+            if self._process is not None:
+                self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
             pass
         self._errors.close()
+
+
+def command(descriptor: int, *arguments: str) -> list[str]:
+    """What starts a zygote; its arguments as for `zygote.main`."""
+    root = str(Path(dvk.__file__).resolve().parent.parent)
+    # Not -m: that would put the caller's folder, and any torch.py in it, first on the path.
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1]\n"
+        "if root not in sys.path: sys.path.append(root)\n"
+        "from dvk.sandbox import zygote; zygote.main(int(sys.argv[2]), *sys.argv[3:])"
+    )
+    return [sys.executable, "-c", code, root, str(descriptor), *arguments]
 
 
 def _absolute(environ: Mapping[str, str]) -> dict[str, str]:
@@ -120,26 +149,37 @@ def warm(overrides: Mapping[str, str] | None = None) -> None:
 
 
 def launcher(overrides: Mapping[str, str], shut: bool = False) -> Launcher:
-    """The zygote for `overrides`, started if there is none; `shut`: see `enclosure`."""
+    """The zygote for `overrides`, started if there is none; `shut`: see `enclosure`.
+
+    Raises:
+        MachineError: this is not Linux, or the zygote that is to start another did not start.
+    """
     key = (os.getpid(), shut, tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
+    first = (os.getpid(), True, ())
     with _lock:
         if key not in _launchers:
             if not sys.platform.startswith("linux"):
                 raise MachineError("the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container")
-            _launchers[key] = Launcher(overrides, shut)
+            if shut and first not in _launchers:
+                _launchers[first] = Launcher({}, shut)
+            if key != first:
+                _launchers[key] = Launcher(overrides, within=_launchers[first] if shut else None)
         _launchers.move_to_end(key)
-        while len(_launchers) > MAX_ZYGOTES:
-            _launchers.popitem(last=False)[1].stop(wait_s=0)
+        while len(_launchers) > MAX_ZYGOTES:  # less the first enclosed one, whose domain the others share
+            _launchers.pop(next(old for old in _launchers if old != first)).stop(wait_s=0)
         return _launchers[key]
 
 
 def discard(overrides: Mapping[str, str], broken: Launcher, shut: bool = False) -> None:
-    """Forget a zygote that is gone; the next `launcher` starts another."""
+    """Forget a zygote that is gone, and those that it started; the next `launcher` starts another."""
     key = (os.getpid(), shut, tuple(sorted(overrides.items())))
+    gone = [broken]
     with _lock:
         if _launchers.get(key) is broken:
-            del _launchers[key]
-    broken.stop(wait_s=0)
+            keys = [one for one in _launchers if one[:2] == key[:2]] if shut and not overrides else [key]
+            gone = [_launchers.pop(one) for one in keys]
+    for one in gone:
+        one.stop(wait_s=0)
 
 
 @atexit.register

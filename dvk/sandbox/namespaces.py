@@ -89,6 +89,32 @@ def hide_processes() -> bool:
     return _granted("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
 
 
+def hide_strangers() -> bool:
+    """Mount a /proc that shows each process only those that it may trace, with the system's folders and settings as they were.
+
+    What lies there is mounted again one by one: containers mount over parts of it, for example over what NVIDIA's driver says.
+    Each is then a mount that `forbid_writing` makes read-only even where it leaves /proc writable.
+    """
+    old = {entry.path: os.open(entry.path, os.O_PATH | os.O_CLOEXEC) for entry in os.scandir("/proc") if _of_the_system(entry)}
+    try:
+        if not _granted("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"hidepid=ptraceable"):
+            return False
+        return all([
+            _granted("mount", f"/proc/self/fd/{descriptor}".encode(), path.encode(), None, MS_BIND | MS_REC, None)
+            for path, descriptor in old.items()
+        ])
+    finally:
+        for descriptor in old.values():
+            os.close(descriptor)
+
+
+def _of_the_system(entry: os.DirEntry[str]) -> bool:
+    """A folder of /proc, or a file to write to, that is no process's."""
+    if entry.name.isdigit() or entry.is_symlink():
+        return False
+    return entry.is_dir() or bool(entry.stat().st_mode & 0o222)
+
+
 def forbid_writing(home: str, proc: bool = False, others: Sequence[str] = ()) -> bool:
     """Make every file system read-only but for `home`, `others`, and /proc if so wished; devices can still be written to."""
     kept = [home, *others]

@@ -15,12 +15,13 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 import warnings
 from typing import Any
 
-from dvk.sandbox import enclosure, fork, hugepages, isolate, proctree, wire
+from dvk.sandbox import enclosure, fork, hugepages, isolate, launcher, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
 """Imported if installed; modules of ours that hold a session's target follow on first use."""
@@ -81,6 +82,9 @@ def _request(control: socket.socket, descriptors: list[int]) -> dict[str, Any] |
 
 
 def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], private: list[int]) -> None:
+    if "zygote" in request:
+        _start_another(request["zygote"], descriptors, wardens)
+        return
     module = request["target"].partition(":")[0]
     if module.split(".")[0] == "dvk" and module not in sys.modules:
         try:
@@ -102,6 +106,19 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
         fork.become_warden(request, descriptors[0], descriptors[1], descriptors[2:])
     finally:
         os._exit(1)
+
+
+def _start_another(overrides: dict[str, str], descriptors: list[int], wardens: set[int]) -> None:
+    """A zygote with other variables, which shares this one's enclosure; descriptors: its control socket, a file for what it says."""
+    control, errors = descriptors
+    process = subprocess.Popen(
+        launcher.command(control), pass_fds=[control], env={**os.environ, **overrides}, cwd="/", stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+    )
+    process.returncode = 0  # it is reaped with the wardens
+    wardens.add(process.pid)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _bury(wardens: set[int], wait_s: float = 0.0) -> None:

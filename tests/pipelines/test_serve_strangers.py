@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Config
+from dvk.harness import backends
 from dvk.harness.kernelgym import Evaluation, Result
 from dvk.harness.kernelgym.fields import ENDED
+from dvk.pipelines.serve import enclosed
 from dvk.pipelines.serve.judging import Judging
 from dvk.sandbox import enclosure
 
+FILES = Path(__file__).parents[1] / "harness" / "files"
 CONFIG = Config.model_validate({
     "limits": {"memory_bytes": 1 << 30, "num_processes": 100, "output_bytes": 8192, "wall_s": 20},
     "judge": {"candidate_s": 20, "search_s": 0.05, "num_seeds": 1},
@@ -96,15 +99,68 @@ def fine(result: Result) -> bool:
     return bool(result.compiled and result.correctness)
 
 
-@pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")
-def test_a_reference_reaches_no_more_than_a_candidate(judging: Judging, tmp_path: Path) -> None:
+def peeks(tmp_path: Path) -> tuple[str, list[str]]:
+    """What a reference executes to reach what it must not, and the files that it would leave."""
     (tmp_path / "secret").write_text("secret")
     paths = ["/etc/shadow", os.path.expanduser("~"), "/root", "/home", "/tmp", "/var/log", str(tmp_path / "secret"), f"{os.getcwd()}/.git"]
     written = [str(tmp_path / "written"), "/tmp/dvk-written", os.path.expanduser("~/dvk-written")]
-    attack = PEEKS.format(paths=paths, written=written, pids=[os.getpid(), os.getppid()])
+    settings = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
+    if os.geteuid() == 0:  # its processes are hidden; other users cannot hide any
+        settings += [f"/proc/{os.getpid()}/oom_score_adj"]
+    return PEEKS.format(paths=paths, written=written + settings, pids=[os.getpid(), os.getppid()]), written
+
+
+needs_landlock = pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")
+
+
+@needs_landlock
+def test_a_reference_reaches_no_more_than_a_candidate(judging: Judging, tmp_path: Path) -> None:
+    attack, written = peeks(tmp_path)
     result = ask(judging, attack, built="peek()", called="peek()")
     assert fine(result), result.error_message
     assert not any(Path(path).exists() for path in written)
+
+
+def test_candidates_whose_processes_start_otherwise_are_judged(judging: Judging) -> None:
+    """Triton's interpreter needs a variable before anything is imported; the judge must reach into that process, too."""
+    asked = Evaluation(task_id="a", reference_code=(FILES / "affine.py").read_text(), backend="triton",
+                       kernel_code=(FILES / "good" / "triton_affine.py").read_text())
+    result = judging.answer(asked, 0)
+    assert fine(result), result.error_message
+
+
+@pytest.mark.gpu
+@needs_landlock
+@pytest.mark.parametrize("contract", ["module", "plan"])
+def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(tmp_path: Path, contract: str) -> None:
+    """And honest candidates are judged and timed there: CUDA works shut in."""
+    limits = CONFIG.limits.model_copy(update={"memory_bytes": 8 << 30, "num_processes": 512, "wall_s": 120})
+    config, why = enclosed(CONFIG.model_copy(update={"limits": limits}))
+    assert why is None
+    attack, written = peeks(tmp_path)
+    reference = (FILES / "affine.py").read_text()
+    reference = f"import os, socket\n{attack}\n{reference}"
+    asked = {"tier": "search", "contract": contract}
+    with Judging(config, 1, "cuda") as judging:
+        for number, kernel in enumerate(("triton_affine", "cuda_affine")):
+            code = (FILES / "good" / f"{kernel}.py").read_text()
+            result = judging.answer(Evaluation(task_id=f"a{number}", reference_code=reference, kernel_code=code, dvk=asked), 0)
+            assert fine(result), result.error_message
+            assert result.kernel_runtime > 0
+        eager = ask(judging, attack, built="peek()", called="peek()")
+        assert fine(eager), eager.error_message
+    assert not any(Path(path).exists() for path in written)
+
+
+@needs_landlock
+def test_a_server_says_where_a_gpu_cannot_be_shut_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none on this machine, so CUDA does not start: judging goes on as before, and the start says so."""
+    monkeypatch.setattr(backends, "default_device", lambda: "cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config, why = enclosed(CONFIG)
+    assert not config.limits.enclose_gpu and "is not shut in" in (why or "")
+    monkeypatch.setattr(backends, "default_device", lambda: "cpu")
+    assert enclosed(CONFIG) == (CONFIG, None)
 
 
 @pytest.mark.slow

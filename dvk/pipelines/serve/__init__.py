@@ -22,6 +22,7 @@ from types import FrameType
 from dvk import machine
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
+from dvk.harness import backends, lending
 from dvk.harness.remembered import Remembered
 from dvk.records import Device
 from dvk.sandbox import enclosure
@@ -70,6 +71,7 @@ def serve(request: Request, config: Config) -> None:
     if token is None and not request.open_to_all and not local(request.host):
         problem = f"on {request.host} anybody who reaches the port could have code run here"
         raise UsageError(problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token")
+    config, why = enclosed(config)
     workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
     judging = Judging(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
     if judging.device not in judging.devices:
@@ -90,13 +92,25 @@ def serve(request: Request, config: Config) -> None:
         shown = f"[{address}]" if ":" in address else address
         how = "with a token" if token else "without a token"
         print(f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it", file=sys.stderr, flush=True)
-        if judging.device == "cuda" or not enclosure.works():
-            why = "on a GPU the process that judges is not shut in" if enclosure.works() else "this kernel has no Landlock"
+        if why is not None:
             print(f"{why}: references that are sent here can read this user's files", file=sys.stderr, flush=True)
         try:
             Server(settings).run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
             pass
+
+
+def enclosed(config: Config) -> tuple[Config, str | None]:
+    """The settings with which strangers' references are shut in as far as this machine can, and what it cannot, for people to read."""
+    if not enclosure.works():
+        return config, "this kernel has no Landlock"
+    if backends.default_device() != "cuda":
+        return config, None
+    failed = lending.fails(config.limits) if config.limits.enclose_gpu else "limits.enclose_gpu is off"
+    if failed is None:
+        return config, None
+    limits = config.limits.model_copy(update={"enclose_gpu": False})
+    return config.model_copy(update={"limits": limits}), f"on a GPU the process that judges is not shut in ({failed})"
 
 
 def local(host: str) -> bool:
