@@ -75,7 +75,18 @@ class Task(Record):
     precision: Literal["fp64", "fp32", "tf32", "half", "exact"] = Field(
         "fp32", description="Precision class of the reference by its dtypes and torch's TF32 flags: sets tolerance.")
     stochastic: bool = Field(False, description="The reference draws random numbers (dropout in train mode); equal seeds are compared.")
+    training: bool | None = Field(None, description="The module is called in train mode, as examined; null of a function, or not known.")
     package: str = Field("", description="The package that its file is a module of, e.g. `pkg.nn`; empty when it is of none.")
+
+
+    @property
+    def mode(self) -> Literal["train", "eval"] | None:
+        """The mode that the module is called in; None of a function, and where that is not known."""
+        if self.kind != "module":
+            return None
+        if self.training is None:
+            return "eval" if self.eval_mode else None
+        return "train" if self.training else "eval"
 
 
 # ---------------------------------------------------------------- graph

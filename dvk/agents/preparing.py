@@ -24,7 +24,7 @@ from dvk.records import Backend, Device, Task, content_hash
 from dvk.tasks import beside, packages
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 5
+VERSION = 6
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
@@ -32,7 +32,7 @@ CAPTURE_S = 120.0
 
 
 def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Config, *, workers: int | None = None,
-            kept: bool = False) -> Iterator[Subject | DvkError]:  # fmt: skip
+            kept: bool = False, eval_mode: bool = False) -> Iterator[Subject | DvkError]:  # fmt: skip
     """A subject for every file, or what is wrong with it, in their order.
 
     Args:
@@ -41,13 +41,14 @@ def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Con
         backend: what they are to be written in.
         config: `limits`.
         workers: children at a time; null takes the cores.
+        eval_mode: call .eval() on the modules.
         kept: look for what an earlier call has found, and leave it to later ones, under `$DVK_HOME/cache/tasks`.
     """
     workers = workers or machine.num_cores()
-    places = [place(path, device) if kept else None for path in paths]
+    places = [place(path, device, eval_mode) if kept else None for path in paths]
     known = [restored(where, path, backend) if where is not None else None for where, path in zip(places, paths)]
     wanted = [number for number, subject in enumerate(known) if subject is None]
-    fresh = _fresh([paths[number] for number in wanted], device, backend, config, workers)
+    fresh = _fresh([paths[number] for number in wanted], device, backend, config, workers, eval_mode)
     for subject, where in zip(known, places):
         if subject is not None:
             yield subject
@@ -58,12 +59,13 @@ def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Con
         yield made
 
 
-def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Config, workers: int) -> Iterator[Subject | DvkError]:
+def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Config, workers: int,
+           eval_mode: bool) -> Iterator[Subject | DvkError]:  # fmt: skip
     examined: list[Task | DvkError] = []
 
     def examine(path: Path) -> Task | DvkError:
         try:
-            return crashes.fenced("loading it", tasks.load, str(path), device=device, limits=config.limits)
+            return crashes.fenced("loading it", tasks.load, str(path), device=device, eval_mode=eval_mode, limits=config.limits)
         except DvkError as error:
             return error
 
@@ -90,13 +92,13 @@ def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Conf
 
 # ---------------------------------------------------------------- what is remembered
 
-def place(path: Path, device: Device) -> Path | None:
+def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     """Where the findings about a file are kept; null for a file that cannot be read."""
     try:
         source = read_source(path)
     except (OSError, UnicodeDecodeError):
         return None
-    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source)
+    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *(["eval"] if eval_mode else []))
     return resources.home() / "cache" / "tasks" / f"{key}.json"
 
 

@@ -36,6 +36,7 @@ def command(
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
+    eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges).")] = None,
     hygiene: Annotated[bool, typer.Option("--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges.")] = False,
     kernelbench: Annotated[Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")] = None,
@@ -70,7 +71,7 @@ def command(
 
     over: Any = tuple(b for b in baseline or () if b != "eager")
     request = Request(suite, policy, turns, samples, iterations, window, library, no_skills, over, claim, backend, device,
-                      tuple(only or ()), workers, hygiene, kernelbench, out, resume, tuple(sys.argv))  # fmt: skip
+                      tuple(only or ()), workers, eval_mode, hygiene, kernelbench, out, resume, tuple(sys.argv))  # fmt: skip
     summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
@@ -113,6 +114,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
             found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
     ends = ", ".join(f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]" for t, e in summary["fast_p_interval"].items() if e)
     found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
+    if number := summary.get("num_in_train_mode"):
+        found.append(f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
+                     "--eval judges for inference")
     if note := mixed(summary):
         found.append(note)
     if summary.get("num_claims"):  # absent in finished runs of an older dvk

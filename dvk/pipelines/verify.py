@@ -80,6 +80,8 @@ class Row:
     job: Job
     backend: str
     verdict: Verdict
+    mode: str | None = None
+    """The reference's, train or eval; None of a function, and where that is not known."""
 
     def for_programs(self) -> dict[str, Any]:
         """The object `--json` prints; keys only grow."""
@@ -93,6 +95,7 @@ class Row:
             "speedup_hi": t.speedup.hi if t and t.speedup.known else None,
             "error": v.error,
             "backend": self.backend,
+            "mode": self.mode,
             "tier": v.tier,
             "stage": v.stage,
             "reference_ms": t.reference_ms if t else None,
@@ -151,14 +154,14 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         known = (
             {}
             if not request.resume
-            else {line["key"]: Verdict.model_validate(line["verdict"]) for line in run.read(VERDICTS) if _unchanged(line)}
+            else {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode")) for line in run.read(VERDICTS) if _unchanged(line)}
         )
         keys = [
             _key(request, job, candidate, device, config.remote.judge or config.remote.engine)
             for job, (candidate, device) in zip(request.jobs, placed, strict=True)
         ]
         rows: dict[int, Row] = {
-            i: Row(request.jobs[i], placed[i][0].backend, known[key]) for i, key in enumerate(keys) if key in known
+            i: Row(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(keys) if key in known
         }
         missing = [i for i in range(len(request.jobs)) if i not in rows]
         loaded = _load(request, [(i, *placed[i]) for i in missing], config)
@@ -167,9 +170,9 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             return loaded[request.jobs[i].reference, placed[i][1]]
 
         def keep(i: int, verdict: Verdict) -> None:
-            rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict)
-            tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
             task = task_of(i)
+            rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict, task.mode if isinstance(task, Task) else None)
+            tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
             beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
             run.append(
                 VERDICTS,
@@ -178,6 +181,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
                     "reference": request.jobs[i].reference,
                     "candidate": request.jobs[i].label,
                     "backend": placed[i][0].backend,
+                    "mode": rows[i].mode,
                     "verdict": verdict.model_dump(mode="json"),
                     "beside": {name: content_hash(text) for name, text in beside},
                     "package": package,

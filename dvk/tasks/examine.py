@@ -19,6 +19,7 @@ from dvk.records import Task, content_hash
 from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import Built, build, run_file
 from dvk.tasks.draw import Call
+from dvk.tasks.hygiene import equal
 from dvk.tasks.precision import Watch, classify
 from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
@@ -107,7 +108,7 @@ def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:
         raise TaskError("get_inputs() returns different structures under equal seeds", "always return the same list")
     for (name, tensor), (_, again) in zip(inputs, kept, strict=True):
         describe(name, tensor)
-        if tensor.shape != again.shape or not _equal(tensor, again):
+        if tensor.shape != again.shape or not equal(tensor, again):
             raise TaskError(f"get_inputs() gives another `{name}` under equal seeds",
                             "draw from torch's, numpy's or random's global generator; all three are seeded")
 
@@ -131,7 +132,7 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
             label = f"output `{name}`" if name != "output" else "the output"
             raise TaskError(f"{label} of {built.task.entry} is NaN throughout on the example inputs", _nan_hint(built))
     for (name, tensor), (_, before_call) in zip(inputs, kept, strict=True):
-        if not _equal(tensor, before_call):
+        if not equal(tensor, before_call):
             raise TaskError(f"{built.task.entry} changes its input `{name}` in place",
                             "work on a copy, e.g. x.clone(), or drop inplace=True: a drop-in leaves inputs alone")
     restore(built.model, state)
@@ -139,7 +140,8 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
         again = named_tensors(_forward(built, *twin))
     restore(built.model, state)
     _check_equal(outputs, again, built.task.entry)
-    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "stochastic": stochastic,
+    training = built.model.training if built.task.kind == "module" else None
+    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "stochastic": stochastic, "training": training,
             "precision": classify(watch, [t for _, t in outputs])}
 
 
@@ -172,14 +174,6 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
         slack = (1e-2 if a.dtype.itemsize <= 2 else 1e-3) * scale
         if not torch.allclose(a, b, rtol=0.0, atol=slack, equal_nan=True):
             raise TaskError(message, hint)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Of one shape and one value, NaN equal to itself."""
-    import torch
-
-    return bool(torch.equal(a, b) or (a.shape == b.shape and (a.is_floating_point() or a.is_complex()) and
-                                      bool(((a == b) | (a.isnan() & b.isnan())).all())))
 
 
 def _nan_only(tensor: Any) -> bool:

@@ -1,6 +1,6 @@
 """Is a task worth learning from? Found out by running it, hundreds of tasks in one sandboxed child.
 
-Refused: outputs that are constant or saturated, hold NaN or infinities, or do not depend on an input
+Refused: outputs that are constant or saturated, hold too many NaN or infinities, or do not depend on an input
 or a weight; references that are ill-conditioned (float64 gives something else), change their inputs or
 draw random numbers. Checks run at the small sizes that the file names, natively when asked for time too.
 """
@@ -31,6 +31,8 @@ VARIES = 1e-3
 """Least deviation of an output over its rms."""
 COMMON = 0.9
 """Largest share of an output's elements that are one value."""
+MOST_NAN = 0.25
+"""Largest share of an output's elements that are NaN: a logarithm of normal numbers has half."""
 LARGEST = {"float16": 3e4}
 LARGEST_OTHERS = 1e5
 EXACT, EXACT_HALF = 2e-4, 0.1
@@ -55,7 +57,7 @@ def shrunk(source: str) -> str:
 
 
 def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device = "cpu", native: bool = False, per_child: int = 200,
-            num_workers: int = 1) -> Iterator[Hygiene]:
+            num_workers: int = 1, eval_mode: bool = False) -> Iterator[Hygiene]:
     """One finding a source, in order.
 
     Args:
@@ -65,8 +67,10 @@ def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device =
         native: check at native sizes and measure a call, instead of at small sizes.
         per_child: tasks that one child checks.
         num_workers: children at a time.
+        eval_mode: call .eval() on the modules.
     """
-    requests = ({"source": source if native else shrunk(source), "device": device, "native": native} for source in sources)
+    how = {"device": device, "native": native, "eval_mode": eval_mode}
+    requests = ({"source": source if native else shrunk(source), **how} for source in sources)
     for _, answer in each("dvk.tasks.hygiene:child", requests, limits, per_child=per_child, num_workers=num_workers):
         yield Hygiene(reasons=(f"ended its process: {answer.reason}",)) if isinstance(answer, Death) else Hygiene.model_validate(answer)
 
@@ -82,9 +86,9 @@ def child(channel: Any) -> None:
         channel.send(examine(**request).model_dump())
 
 
-def examine(source: str, device: Device, native: bool) -> Hygiene:
+def examine(source: str, device: Device, native: bool, eval_mode: bool = False) -> Hygiene:
     """Check one task here and now; runs where its code may run."""
-    task = Task(id="", name="task", source=source, entry="Model", kind="module", device=device)
+    task = Task(id="", name="task", source=source, entry="Model", kind="module", device=device, eval_mode=eval_mode)
     try:
         return _examined(task, native)
     except TaskError as error:
@@ -107,8 +111,8 @@ def _examined(task: Task, native: bool) -> Hygiene:
         first = _outputs(built.model, args)
         drew = generators() != before
     reasons = ["draws random numbers"] if drew else []
-    reasons += [f"changes input {i}" for i, (a, k) in enumerate(zip(args, kept, strict=True)) if isinstance(a,
-            torch.Tensor) and not a.equal(k)]
+    reasons += [f"changes input {i}" for i, (a, k) in enumerate(zip(args, kept, strict=True)) if isinstance(a, torch.Tensor)
+                and not equal(a, k)]
     if not first or any(not t.is_floating_point() for t in first):
         return Hygiene(reasons=("an output is not a floating tensor",))
     for position, tensor in enumerate(first):
@@ -145,14 +149,15 @@ def _outputs(model: Any, args: list[Any]) -> list[Any]:
 
 
 def _degenerate(tensor: Any) -> Iterator[str]:
-    """What is wrong with the values of one output."""
+    """What is wrong with the values of one output. Rows that are masked whole are NaN, and hidden scores -inf, in honest tasks, too."""
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
-    if not bool(tensor.isfinite().all()):
-        yield "holds NaN or infinities"
+    values = tensor.flatten()
+    values = values[values.isfinite()].double()
+    if int(tensor.isnan().sum()) > MOST_NAN * tensor.numel() or values.numel() < (1 - COMMON) * tensor.numel():
+        yield "holds NaN or infinities, too many of them"
         return
-    values = tensor.double().flatten()
     size = float(values.square().mean().sqrt())
     if size == 0.0 or float(values.abs().max()) > LARGEST.get(name, LARGEST_OTHERS):
         yield f"is out of range: rms {size:.1e}"
@@ -165,9 +170,24 @@ def _degenerate(tensor: Any) -> Iterator[str]:
 
 
 def distance(first: list[Any], second: list[Any]) -> list[float]:
-    """Of each output: rms of the difference over the rms of the first."""
-    pairs = [(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
-    return [float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt()) for a, b in pairs]
+    """Of each output: rms of the difference over the rms of the first, where both are finite; infinity where they are not alike elsewhere."""
+    return [_distance(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
+
+
+def _distance(a: Any, b: Any) -> float:
+    there = a.isfinite() & b.isfinite()
+    if not equal(a[~there], b[~there]):
+        return float("inf")
+    a, b = a[there], b[there]
+    return float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt()) if a.numel() else 0.0
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Tensors of one shape and one value, NaN equal to itself."""
+    import torch
+
+    return bool(torch.equal(a, b) or (a.shape == b.shape and (a.is_floating_point() or a.is_complex()) and
+                                      bool(((a == b) | (a.isnan() & b.isnan())).all())))
 
 
 def _inexact(model: Any, args: list[Any], first: list[Any]) -> list[str]:

@@ -47,6 +47,7 @@ def test_json_tells_each_candidate_and_exits_1(tmp_path):
     rows = json.loads(done.stdout)
     assert [row["candidate"] for row in rows] == [str(FILES / f"{n}.py") for n in names]
     assert [row["status"] for row in rows] == ["ok", "mismatch", "launch_error", "rejected"]
+    assert {row["mode"] for row in rows} == {"train"}
     good, *rest = rows
     assert 0 < good["speedup_lo"] <= good["speedup"] <= good["speedup_hi"] and good["error"] is None
     assert all(row[key] is None for row in rest for key in ("speedup", "speedup_lo", "speedup_hi"))
@@ -61,12 +62,13 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
         (tmp_path / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
     good = (FILES / "good/torch_affine.py").read_text()
     (tmp_path / "new.py").write_text((FILES / "good/torch_dropout.py").read_text())
+    how = ("--eval", "--tier", "smoke")
     lines = [
         {"reference": "affine.py", "source": good, "name": "inline"},
         {"reference": "dropout.py", "candidate": "new.py"},
     ]
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    args = ("--batch", "jobs.jsonl", "--json", "--tier", "smoke", "--out", "run")
+    args = ("--batch", "jobs.jsonl", "--json", *how, "--out", "run")
     rows = json.loads(dvk(*args, cwd=tmp_path).stdout)
     assert [(row["candidate"], row["status"]) for row in rows] == [("inline", "ok"), ("new.py", "ok")]
     # As after a kill: one verdict is missing and the run has not ended.
@@ -76,7 +78,8 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     manifest = tmp_path / "run" / "run.json"
     manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
     done = dvk(*args, "--resume", cwd=tmp_path)
-    assert len(json.loads(done.stdout)) == 2 and done.stderr.count(": ok") == 1
+    assert [row["mode"] for row in json.loads(done.stdout)] == ["eval", "eval"]  # one of them from the file
+    assert done.stderr.count(": ok") == 1
     assert verdicts.read_text().startswith(kept) and len(verdicts.read_text().splitlines()) == 2
     again = dvk(*args, "--resume", cwd=tmp_path)
     assert len(json.loads(again.stdout)) == 2 and ": ok" not in again.stderr

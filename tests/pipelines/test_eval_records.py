@@ -20,12 +20,12 @@ from dvk.cli.eval import differences as told
 from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
 from dvk.pipelines import kernelbench
-from dvk.pipelines.eval import Request, evaluate, playing, recorded
+from dvk.pipelines.eval import Request, evaluate, playing, recorded, suites
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.numbering import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EPISODES, Unplayed
-from dvk.pipelines.eval.rows import Row
+from dvk.pipelines.eval.rows import Row, rows_for
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.eval.suites import Problem
 from dvk.records import Candidate, Episode, Status, Task, Verdict
@@ -246,6 +246,44 @@ def test_a_policy_that_is_not_there_leaves_no_run(tmp_path: Path, policy: str) -
     assert not (tmp_path / "run").exists()
 
 
+DROPS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return torch.relu(self.drop(x)) + 1
+
+
+def get_inputs():
+    return [torch.randn(32, 96)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("eval_mode", [False, True])
+def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mode: bool) -> None:
+    """Also where the other mode has been prepared before."""
+    (tmp_path / "a.py").write_text(DROPS)
+    request = Request(tmp_path, eval_mode=eval_mode)
+    ((_, subject),) = playing.subjects(suites.read(tmp_path), request, Config(), "cpu", "cpp")
+    assert isinstance(subject, Subject) and subject.captured is not None
+    mode = "eval" if eval_mode else "train"
+    assert subject.task.mode == mode and subject.captured.graph.training == (not eval_mode)
+    known = playing.facts(subject, None)
+    assert (known["mode"], known["depends"]) == (mode, not eval_mode)
+    (row,) = rows_for([Episode(task=subject.task)], [], {})
+    assert row.mode == mode
+
+
 # ---------------------------------------------------------------- what it costs, what it says
 
 def test_costs_add_up_over_processes(tmp_path: Path) -> None:
@@ -307,11 +345,13 @@ def test_the_command_from_a_record_to_every_file(tmp_path: Path) -> None:
     kernels.mkdir()
     (kernels / "level_1_problem_1_sample_0_kernel.py").write_text(SOURCE.replace("Model(", "ModelNew("))
     command = [sys.executable, "-m", "dvk", "eval", str(suite), "--policy", f"kernelbench:{kernels}", "--device", "cpu", "--json",
-               "--claim", "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
+               "--claim", "--eval", "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["num_tasks"] == 2 and found["fast_p"]["0"] == 0.5 and found["fast_p_compile"] is None
     assert found["levels"]["level1"]["num_tasks"] == 2 and found["failed"] == {"2_Absent": "nothing is recorded of it"}
+    kept = [json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
+    assert found["eval_mode"] and found["num_in_train_mode"] == 0 and {row["mode"] for row in kept} == {"eval", None}
     assert found["num_claims"] == 1 and "timing 1 winners again" in done.stderr
     assert "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
     assert json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"] is True

@@ -29,8 +29,8 @@ DEFECTS = {
     "is constant": [task("return x.softmax(-1).sum(-1)"), task("return 3 + 1e-5 * x")],
     "nearly everywhere": [task("return (x - 2).relu()")],
     "same for other inputs": [task("return x.sort(0).values.argsort(0).float().sum(1)[:, None] + torch.arange(9.0)")],
-    "NaN or infinities": [task("return x.log()"), task("return (200 * x).exp()")],
-    "out of range": [task("return 1e7 * x")],
+    "NaN or infinities": [task("return x.log()"), task("return x / 0")],
+    "out of range": [task("return 1e7 * x"), task("return (200 * x).exp()")],
     "changes input 0": [task("return x.add_(1)")],
     "draws random numbers": [task("return x + torch.rand_like(x)")],
     "ill-conditioned": [task("return (x + 1e6 - 1e6).tanh()")],
@@ -74,3 +74,14 @@ def test_native_checks_measure() -> None:
 
 def test_small_sizes_are_the_files_own(tmp_path: Path) -> None:
     assert "ROWS = 6\n" in shrunk(task("return x")) and shrunk("ROWS = 6\n") == "ROWS = 6\n"
+
+
+def test_rows_that_are_masked_whole_and_hidden_scores_are_no_defects() -> None:
+    scores, hidden = "x @ x.T", "torch.arange(ROWS)[:, None] < torch.arange(ROWS)"
+    sources = [
+        task(f"return ({scores}).masked_fill({hidden}, -torch.inf)"),
+        task("return x.masked_fill(torch.arange(ROWS)[:, None] == 0, -torch.inf).softmax(-1)"),
+        task("return x.masked_fill(x.isnan(), 0) + y", inputs="torch.randn(ROWS, 9).masked_fill(torch.eye(ROWS, 9).bool(), torch.nan), "
+             "torch.randn(ROWS, 9)", parameters="x, y"),
+    ]
+    assert [one.reasons for one in hygiene(sources)] == [(), (), ()]

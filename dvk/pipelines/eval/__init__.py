@@ -66,7 +66,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
             done = {e.task.name for e in episodes} | {u.name for u in unplayed}
             progress.resumed(len(done))
             if request.hygiene:
-                cleanness.probe(problems, run, device, config, progress)
+                cleanness.probe(problems, run, device, config, progress, request.eval_mode)
             left = [p for p in problems if p.name not in done]
             table = playing.Table(request, config, device, backend, ceilings.load(device), progress)
             cannot: dict[str, str] = {}
@@ -100,7 +100,8 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
             **tables.summarise(rows, baselines=request.baselines, flagged=cleanness.flagged(rows, run)),
             "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
             "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
-            "tracebacks": tracebacks.count(run),
+            "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
+            "num_in_train_mode": sum(bool(row.get("depends")) for row in {row["name"]: row for row in run.read(FACTS)}.values()),
         }  # fmt: skip
         run.append(SUMMARY, summary)
         page.write(run, rows, summary)

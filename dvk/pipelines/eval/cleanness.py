@@ -24,7 +24,9 @@ WORTHLESS = re.compile(r"is constant|is one value|is out of range|holds NaN|give
 AT_A_TIME = 20
 
 
-def probe(problems: Sequence[Problem], run: RunFolder, device: Device, config: Config, progress: Progress) -> None:
+def probe(
+    problems: Sequence[Problem], run: RunFolder, device: Device, config: Config, progress: Progress, eval_mode: bool = False
+) -> None:
     """Run the tasks and write down what is found; those found before are left out."""
     known = {row["name"] for row in run.read(HYGIENE)}
     left = [p for p in problems if p.name not in known and p.error is None]
@@ -32,7 +34,7 @@ def probe(problems: Sequence[Problem], run: RunFolder, device: Device, config: C
         progress.stage(f"probing {len(left)} tasks")
     # On a GPU each task's context takes seconds and its inputs gigabytes: one after the other, few a child.
     found = hygiene((p.path.read_text(encoding="utf-8", errors="replace") for p in left), config.limits, device=device, native=True,
-                    per_child=AT_A_TIME)  # fmt: skip
+                    per_child=AT_A_TIME, eval_mode=eval_mode)  # fmt: skip
     for problem, one in zip(left, found, strict=True):
         run.append(HYGIENE, {"name": problem.name, "reasons": list(one.reasons)})
 

@@ -81,7 +81,7 @@ def play_all(
     problems = [p for p in problems if p.error is None]
 
     def good() -> Iterator[Subject]:
-        for problem, subject in subjects(problems, config, table.device, table.backend):
+        for problem, subject in subjects(problems, request, config, table.device, table.backend):
             progress.prepared()
             if isinstance(subject, DvkError):
                 bad.append(Unplayed(name=problem.name, error=subject.message, traceback=getattr(subject, "traceback", "")))
@@ -113,19 +113,22 @@ def play_all(
 
 
 def facts(subject: Subject, ceilings: Ceilings | None) -> dict[str, Any]:
-    """What is known of a task before it is played: the time its products take, why it has no graph, and the traceback of an exception
-    of ours in finding that out."""
+    """What is known of a task before it is played: the time its products take, its mode and whether layers in train mode depend on it,
+    why it has no graph, and the traceback of an exception of ours in finding that out."""
     if subject.captured is None:
         cannot = subject.cannot
-        return {"flop_ms": None, "cannot": str(cannot or ""), "traceback": cannot.traceback if cannot is not None else ""}
-    graph = subject.captured.graph
-    found = crashes.fenced("counting its products", flop_ms, graph, subject.task, ceilings)
-    return {"flop_ms": None, "traceback": found.traceback} if isinstance(found, crashes.Crashed) else {"flop_ms": found}
+        return {"flop_ms": None, "mode": subject.task.mode, "depends": False, "cannot": str(cannot or ""),
+                "traceback": cannot.traceback if cannot is not None else ""}
+    known = {"mode": subject.task.mode, "depends": bool(subject.captured.depending) and subject.task.kind == "module"}
+    found = crashes.fenced("counting its products", flop_ms, subject.captured.graph, subject.task, ceilings)
+    return {"flop_ms": None, **known, "traceback": found.traceback} if isinstance(found, crashes.Crashed) else {"flop_ms": found, **known}
 
 
-def subjects(problems: Sequence[Problem], config: Config, device: Device, backend: Backend) -> Iterator[tuple[Problem, Subject | DvkError]]:
+def subjects(
+    problems: Sequence[Problem], request: Request, config: Config, device: Device, backend: Backend
+) -> Iterator[tuple[Problem, Subject | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
-    found = prepare([p.path for p in problems], device, backend, config, kept=True)
+    found = prepare([p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode)
     for problem, subject in zip(problems, found):
         if isinstance(subject, Subject) and subject.task.name != problem.name:
             subject = replace(subject, task=subject.task.model_copy(update={"name": problem.name}))

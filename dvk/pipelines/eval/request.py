@@ -43,6 +43,8 @@ class Request:
     device: str | None = None
     only: tuple[str, ...] = ()
     workers: int | None = None
+    eval_mode: bool = False
+    """Call .eval() on the modules before they are used."""
     hygiene: bool = False
     """Probe the tasks themselves before they are played."""
     kernelbench: Path | None = None

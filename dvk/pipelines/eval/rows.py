@@ -66,6 +66,7 @@ class Row(Record):
     status: str = Field("", description="Of the winner, or of the last turn when none is right.")
     error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
     traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
+    mode: Literal["train", "eval"] | None = Field(None, description="The module was judged in; null of a function, or where it is not known.")
     health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
     flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
     prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
@@ -178,7 +179,7 @@ def rows_of(
         told = [turn.tokens for turn in turns if turn.tokens is not None]
         crashed = facts.get("traceback") or any(v.traceback for v in [*verdicts, second] if v is not None)
         found.append(Row(
-            task=name, sample=sample, groups=dict(groups), turns=tuple(Measured.of(v) for v in verdicts),
+            task=name, sample=sample, groups=dict(groups), mode=episode.task.mode, turns=tuple(Measured.of(v) for v in verdicts),
             again=Measured.of(second) if second is not None else None, flop_ms=facts.get("flop_ms"),
             traceback=file_of(name) if crashed else None,
             status=(right or last).status.value if right or last else "", error=None if right else reason(turns, facts.get("cannot", "")),  # type: ignore[union-attr]

@@ -240,11 +240,9 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
 
 def mode(captured: Captured | None, task: Task) -> str | None:
     """The mode that was judged, `train` or `eval`; None for a function, and where nothing is known."""
-    if task.kind != "module":
-        return None
-    if captured is not None:
+    if task.kind == "module" and captured is not None:
         return "train" if captured.graph.training else "eval"
-    return "eval" if task.eval_mode else None
+    return task.mode
 
 
 def in_train_mode(captured: Captured | None, task: Task) -> str:
