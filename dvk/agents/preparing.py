@@ -98,7 +98,8 @@ def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
         source = read_source(path)
     except (OSError, UnicodeDecodeError):
         return None
-    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *(["eval"] if eval_mode else []))
+    mode = ["eval"] if eval_mode else []
+    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *mode)
     return resources.home() / "cache" / "tasks" / f"{key}.json"
 
 

@@ -19,7 +19,7 @@ class Limits(Section):
     trust_references: bool = Field(
         True, description="References are the user's own code; false: they are shut in as candidates are, as `dvk serve` does.")
     enclose_gpu: bool = Field(
-        True, description="References that are not trusted are shut in on a GPU, too; `dvk serve` turns it off where CUDA does not work so.")
+        True, description="References that are not trusted are shut in on a GPU, too; `dvk serve` turns it off where CUDA fails so.")
     output_bytes: int = Field(
         1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
 

@@ -154,7 +154,8 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         known = (
             {}
             if not request.resume
-            else {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode")) for line in run.read(VERDICTS) if _unchanged(line)}
+            else {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode"))
+                  for line in run.read(VERDICTS) if _unchanged(line)}
         )
         keys = [
             _key(request, job, candidate, device, config.remote.judge or config.remote.engine)

@@ -170,7 +170,7 @@ def _degenerate(tensor: Any) -> Iterator[str]:
 
 
 def distance(first: list[Any], second: list[Any]) -> list[float]:
-    """Of each output: rms of the difference over the rms of the first, where both are finite; infinity where they are not alike elsewhere."""
+    """Of each output: rms of the difference over the rms of the first, where both are finite; infinity where the rest differs."""
     return [_distance(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
 
 

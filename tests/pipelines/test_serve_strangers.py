@@ -121,6 +121,7 @@ def test_a_reference_reaches_no_more_than_a_candidate(judging: Judging, tmp_path
     assert not any(Path(path).exists() for path in written)
 
 
+@pytest.mark.slow
 def test_candidates_whose_processes_start_otherwise_are_judged(judging: Judging) -> None:
     """Triton's interpreter needs a variable before anything is imported; the judge must reach into that process, too."""
     asked = Evaluation(task_id="a", reference_code=(FILES / "affine.py").read_text(), backend="triton",

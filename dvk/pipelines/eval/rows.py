@@ -66,7 +66,7 @@ class Row(Record):
     status: str = Field("", description="Of the winner, or of the last turn when none is right.")
     error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
     traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
-    mode: Literal["train", "eval"] | None = Field(None, description="The module was judged in; null of a function, or where it is not known.")
+    mode: Literal["train", "eval"] | None = Field(None, description="That the module was judged in; null of a function, or not known.")
     health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
     flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
     prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
