@@ -276,7 +276,7 @@ def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[P
         left, right = left | beyond[1], right | beyond[2]
     elif spare_right and not spare_left:
         # The consumer broadcasts the value: computing it again for every element must be cheap and unshared.
-        recompute = sum(p.kind == "pw" and p.op != "as" for p in first.members)
+        recompute = sum(p.kind == "pw" and p.op not in ("as", "cast") for p in first.members)
         shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
         once = second.is_windowed and set(spare_right) <= second.reduced
         if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):

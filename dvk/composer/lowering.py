@@ -17,6 +17,7 @@ from typing import Any
 
 from dvk.composer import pieces
 from dvk.composer.effects import refs, touched
+from dvk.composer.magnitude import INFINITE, largest
 from dvk.composer.prims import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
 
@@ -73,6 +74,7 @@ class Lowering:
     """Computed values of which no piece is computed again: it would cost more than to read it."""
     pieces: dict[View, View] = field(default_factory=dict)
     _settled: dict[View, View] = field(default_factory=dict)
+    _largest: dict[Prim, float] = field(default_factory=dict)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
@@ -127,6 +129,14 @@ class Lowering:
         if value not in self._settled:
             self._settled[value] = self.pw("cast", value, dtype=value.dtype, compute="float32")
         return self._settled[value]
+
+    def within(self, view: View) -> View:
+        """A value that other operators read, rounded where it is of float16 and may be beyond that type's range: memory would hold an infinity."""
+        if view.dtype != "float16" or largest(view.base, self._largest) < INFINITE:
+            return view
+        value = self.settled(View(view.base))
+        assert isinstance(value, View)
+        return View(value.base, view.steps)
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""
@@ -266,6 +276,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
                      tf32=tf32)
     kept = pinned(graph) | unknown(graph)
     origins: dict[Prim, str] = {}
+    read: set[str] = set()
+    walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
     for node in graph.nodes:
         before = len(state.order)
         if node.op in ("input", "param", "buffer", "const"):
@@ -279,6 +291,8 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
             for recipe, owned in OWN.get(packet, {}).items():
                 if lowered is None and may_own(recipe):
                     lowered = state.tried(owned, node)
+        if lowered is not None and node.name in read:
+            lowered = tuple(map(state.within, lowered)) if isinstance(lowered, tuple) else state.within(lowered)
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
         if node.name in whole:
