@@ -54,6 +54,8 @@ def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
 def accumulate(writer: Writer, r: Instr, acc: str) -> None:
     """Take one more element into a reduction's result."""
     value = writer.arg(r.args[0], r.type)
+    if writer.is_centre(r):
+        value = f"({value} - k{r.id}{'[l]' if writer.arrays else ''})"
     if r.op in ("reduce_sum", "reduce_prod"):
         writer.put(f"{acc} {'+' if r.op == 'reduce_sum' else '*'}= {value};")
         return
@@ -165,6 +167,9 @@ def _variance(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tu
     # Rounding may leave a constant row just below zero, whose root would be NaN.
     writer.put(f"squares -= sum * sum / {length};")
     # Around the mean as it will be rounded: of large values that are all equal, two passes find this, too.
-    writer.put(f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});")
+    if writer.is_centre(pair.first):
+        writer.put(f"const {kind} v{pair.first.id} = sum, c{pair.first.id} = sum / {length}, mean = c{pair.first.id};")
+    else:
+        writer.put(f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});")
     writer.put(f"const double away = mean - sum / {length};")
     writer.put(f"const {kind} v{pair.second.id} = (squares < 0 ? 0 : squares) + {length} * away * away;")

@@ -16,6 +16,7 @@ from dvk.composer.cpp_direct import Direct
 from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_lanes import ahead, flat_kernel, row_segments, segments
 from dvk.composer.cpp_product import Product
+from dvk.composer.cpp_centred import centres, declare_first, declare_mean
 from dvk.composer.cpp_rows import accumulate, clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression, stored
 from dvk.composer.cpp_scan import scan_kernel
@@ -38,6 +39,8 @@ class Writer:
     """Letter of the buffers that hold values between passes."""
     half = ("h2f({})", "f2h({})")
     """How an element of float16 is read and written."""
+    centres = True
+    """Means are made around the row's first element."""
     costly_halves = True
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
@@ -54,6 +57,8 @@ class Writer:
         self.safe: frozenset[Bound] = frozenset()
         """Bounds that the loops around keep by themselves."""
         self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
+        self.means = centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
+        """Means that are made around the row's first element, and their sums, by number."""
         self.done: set[int] = set()
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """What of the lane the loop being written walks."""
@@ -224,6 +229,8 @@ class Writer:
 
     def start(self, r: Instr, chunk: int) -> None:
         """Declare a reduction's results over a piece of the lane."""
+        if self.is_centre(r):
+            declare_first(self, r, chunk)
         self.put(f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
 
     def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
@@ -238,8 +245,11 @@ class Writer:
             self.lane_loop(needed, reduces, stores)
             for _ in self.k.reduced:
                 self.close()
+            self._finish(reduces, chunk)
             return
         for r in reduces:
+            if self.is_centre(r):
+                declare_first(self, r, chunk)
             self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
             if may_be_nan(r):
                 self.put(f"int nan{r.id} = 0;")
@@ -256,8 +266,18 @@ class Writer:
             for _ in range(depth):
                 self.close()
         self.segment = (0, self.k.reduced[-1].size)
+        self._finish(reduces, chunk)
+
+    def is_centre(self, r: Instr) -> bool:
+        """The reduction is summed around the row's first element."""
+        return r.id in self.means.values()
+
+    def _finish(self, reduces: list[Instr], chunk: int) -> None:
+        """What is left to do with results once all elements are taken in."""
         for r in reduces:
-            if may_be_nan(r):
+            if self.is_centre(r):
+                declare_mean(self, r, chunk)
+            if may_be_nan(r) and not self.arrays:
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
@@ -368,6 +388,8 @@ class Writer:
             return self._within(instr, self.arg(instr.args[0], instr.type))
         if instr.op == "iota":
             return self.offset(instr.offset)
+        if instr.id in self.means:
+            return f"c{self.means[instr.id]}" + ("[l]" if self.arrays else "")
         a = [self.arg(x, instr.compute) for x in instr.args]
         return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]], self.half)
 

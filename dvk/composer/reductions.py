@@ -193,6 +193,14 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloa
 """What RMS norm adds when it is not told: the spacing at 1 of the type it computes in."""
 
 
+def _follows_mean(x: View, weight: View | None, dims: tuple[int, ...]) -> bool:
+    """PyTorch's RMS norm on GPUs follows mean and variance of the row, as layer norm does, and does not sum squares.
+
+    It sums squares of rows that it can read four elements at once.
+    """
+    return (weight is None or weight.dtype == x.dtype) and (x.dtype == "float64" or _count(x.shape, dims) % 4 != 0)
+
+
 @rule("layer_norm", "rms_norm")
 def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, normalized = args[0], args[1]
@@ -206,6 +214,9 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
         eps = _argument(args, kwargs, 3, "eps", None)
         eps = EPSILON[x.dtype] if eps is None else eps
         power = mean(low, low.pw("mul", wide, wide), dims, True)
+        if low.device == "cuda" and _follows_mean(x, weight, dims):
+            total = low.reduce("sum", wide, dims, True)
+            power = low.pw("add", power, low.pw("sub", total, total))  # an infinity in the row makes NaN of all of it
         y = low.pw("mul", wide, low.pw("rsqrt", low.pw("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
     bias = _argument(args, kwargs, 3, "bias", None)

@@ -22,6 +22,7 @@ class CppWriter(cpp_write.Writer):
 
     buffer = "b"
     half = ("(float){}", "(_Float16){}")
+    centres = False
     costly_halves = False
 
     def signature(self) -> None:
