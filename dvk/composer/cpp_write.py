@@ -12,11 +12,11 @@ import math
 from typing import Any
 
 from dvk.composer.affine import Affine, Var
+from dvk.composer.cpp_centred import centres, declare_first, declare_mean
 from dvk.composer.cpp_direct import Direct
 from dvk.composer.cpp_kept import plan_kept
 from dvk.composer.cpp_lanes import ahead, flat_kernel, row_segments, segments
 from dvk.composer.cpp_product import Product
-from dvk.composer.cpp_centred import centres, declare_first, declare_mean
 from dvk.composer.cpp_rows import accumulate, clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
 from dvk.composer.cpp_scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression, stored
 from dvk.composer.cpp_scan import scan_kernel

@@ -131,7 +131,7 @@ class Lowering:
         return self._settled[value]
 
     def within(self, view: View) -> View:
-        """A value that other operators read, rounded where it is of float16 and may be beyond that type's range: memory would hold an infinity."""
+        """A value that other operators read; of float16 rounded where memory might hold an infinity."""
         if view.dtype != "float16" or largest(view.base, self._largest) < INFINITE:
             return view
         value = self.settled(View(view.base))
