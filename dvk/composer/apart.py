@@ -1,4 +1,4 @@
-"""Generated text below a user's file, in one module: neither may take the other's names.
+"""Generated text above and below a user's file, in one module: neither may take the other's names.
 
 What the generated text imports or defines under a name that the file uses for something else is renamed; builtins that the file gives
 another meaning are named by their module; and the original goes by a name of its own where the generated text uses its name.
@@ -27,6 +27,29 @@ BINDABLE = re.compile(r"(?<![\w.'\"`])[^\W\d]\w*")
 """Words where a name may be bound: an attribute is none, nor what a quotation begins with."""
 
 
+HERE = "# dvk: here stands the original\n"
+"""A line of generated text: what is before it goes above the user's file, what is after it below."""
+
+
+def to_the_top(source: str) -> tuple[str, str]:
+    """Imports from `__future__`, which have to begin a file, and the file's text without them: it may stand below other text."""
+    if "__future__" not in source and "__doc__" not in source:
+        return "", source
+    tree, lines, imports = ast.parse(source), io.StringIO(source).readlines(), list[str]()
+    for node in reversed(tree.body):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            assert node.end_lineno is not None and node.end_col_offset is not None
+            first, last = lines[node.lineno - 1].encode(), lines[node.end_lineno - 1].encode()
+            rest = last[node.end_col_offset:].decode()
+            left = "pass" if rest.strip().startswith(";") else "# at the top of this file:" if not rest.strip() else "#"
+            imports.insert(0, ast.unparse(node))
+            left = f"{left} {imports[0]}" if left.endswith(":") else left
+            lines[node.lineno - 1 : node.end_lineno] = [first[:node.col_offset].decode() + left + rest]
+    if "__doc__" in source and ast.get_docstring(tree) is not None:
+        lines[tree.body[0].lineno - 1] = "__doc__ = " + lines[tree.body[0].lineno - 1]
+    return "".join(f"{one}\n" for one in imports), "".join(lines)
+
+
 def with_room(source: str, entry: str) -> str:
     """A file's text in which a `ModelNew` other than its entry goes by another name, so that the generated one does not take its place."""
     if entry == NEW or NEW not in _origins_in(source):
@@ -34,19 +57,30 @@ def with_room(source: str, entry: str) -> str:
     return _renamed(source, ast.parse(source), {NEW})
 
 
-def beside(source: str, entry: str, generated: str) -> str:
-    """The generated text, to stand below the file whose `entry` it calls `OWNER`."""
+def beside(source: str, entry: str, generated: str) -> tuple[str, str]:
+    """The generated text, to stand above and below the file whose `entry` it calls `OWNER`."""
     theirs, words = _origins_in(source), {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated))
-    if entry not in words and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys()):
-        return _with_own_builtins(source, generated).replace(OWNER, entry)  # nearly all: a model's texts are put together by the thousand
+    if entry not in words and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys()) and "*" not in theirs:
+        # nearly all: a model's texts are put together by the thousand
+        return _halves(_with_own_builtins(source, generated).replace(OWNER, entry))
     tree = ast.parse(generated)
     mine = _origins(tree)
     clashing = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]} - KEPT
+    if "*" in theirs:  # what it brings comes after what stands above
+        clashing |= {name for name in mine if not name.startswith(("_", "dvk_"))} - KEPT - {"torch"}
     if clashing:
         generated = _renamed(generated, tree, clashing)
     generated = _with_own_builtins(source, generated)
     taken = {*_bound(tree), *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)), *dir(builtins)}
-    return f"{OWNER} = {entry}\n\n{generated}" if entry in taken else generated.replace(OWNER, entry)
+    if entry not in taken:
+        return _halves(generated.replace(OWNER, entry))
+    above, below = _halves(generated)
+    return above, f"{OWNER} = {entry}\n\n{below}"
+
+
+def _halves(generated: str) -> tuple[str, str]:
+    above, _, below = generated.rpartition(HERE)
+    return above, below
 
 
 @lru_cache(maxsize=64)

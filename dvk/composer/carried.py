@@ -1,32 +1,89 @@
-"""The functions that travel inside drop-ins, as text by name.
+"""The functions and classes that travel inside drop-ins, as text by name.
 
 Read from their files, not from the imported functions: those need torch, whose import takes seconds, and whoever only
-writes a drop-in does without.
+writes a drop-in does without. What only serves those who work on dvk stays here: annotations, all of a docstring but its first
+line, blank lines.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-FILES = ("embedded.py", "rebuilt.py", "finite.py", "cuda_launch.py", "compact/frame.py")
+FILES = ("embedded.py", "rebuilt.py", "finite.py", "cuda_launch.py", "convert.py", "compact/frame.py")
 PREFIX = "dvk_"
+FOR_CHECKERS = re.compile(r"  # (noqa|type: ignore)\b[^#\n]*?( - .*)?(?=  #|$)", re.MULTILINE)
 
 
 @cache
 def texts() -> dict[str, str]:
-    """Name → source text, ending in a newline, of every function that drop-ins may hold."""
+    """Name → source text, ending in a newline, of every function and class that drop-ins may hold."""
     found: dict[str, str] = {}
     for name in FILES:
         text = (Path(__file__).parent / name).read_text(encoding="utf-8")
         lines = text.splitlines(keepends=True)
-        found |= {node.name: "".join(lines[node.lineno - 1 : node.end_lineno]) for node in ast.parse(text).body
-                  if isinstance(node, ast.FunctionDef) and node.name.startswith(PREFIX)}
+        found |= {node.name: _short(node, lines) for node in ast.parse(text).body
+                  if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name.startswith(PREFIX)}
     return found
 
 
-def text(names: Sequence[str]) -> str:
-    """The source of these functions, one below the other."""
-    return "\n\n\n".join(texts()[name] for name in names)
+def text(names: Iterable[str]) -> str:
+    """The source of these, one below the other."""
+    return "\n".join(texts()[name] for name in names)
+
+
+def named(text: str) -> list[str]:
+    """Those that a text names."""
+    words = set(re.findall(r"\bdvk_\w+", text))
+    return [name for name in texts() if name in words]
+
+
+def needed(text: str) -> list[str]:
+    """Those that a text names, and what they name in turn."""
+    found: set[str] = set()
+    while more := set(named(text)) - found:
+        found |= more
+        text = "\n".join(texts()[name] for name in more)
+    return [name for name in texts() if name in found]
+
+
+def _short(node: ast.FunctionDef | ast.ClassDef, lines: list[str]) -> str:
+    """The source of a function or class of a file, without what is for those who work on it."""
+    kept = [line.encode() for line in lines]
+    for (row, column), (end_row, end_column), instead in sorted(_left_out(node), reverse=True):
+        tail = kept[end_row - 1][end_column:]
+        kept[row - 1 : end_row] = [kept[row - 1][:column] + instead.encode() + tail, *[b""] * (end_row - row)]
+    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    whole = FOR_CHECKERS.sub("", b"".join(kept[first - 1 : node.end_lineno]).decode())
+    return "".join(line for line in whole.splitlines(keepends=True) if line.strip())
+
+
+Place = tuple[int, int]
+
+
+def _left_out(node: ast.AST) -> Iterator[tuple[Place, Place, str]]:
+    """Where what is left out begins and ends, in lines and bytes, and what takes its place."""
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and (told := ast.get_docstring(inner)) is not None:
+            yield (*_ends(inner.body[0]), f'"""{told.splitlines()[0]}"""')
+        if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
+            (row, column), end = _ends(inner.returns)
+            yield (row, column - len(" -> ")), end, ""
+        if isinstance(inner, ast.FunctionDef):
+            every = [*inner.args.posonlyargs, *inner.args.args, inner.args.vararg, *inner.args.kwonlyargs, inner.args.kwarg]
+            given = [*([None] * (len(every) - 2 - len(inner.args.kwonlyargs) - len(inner.args.defaults))), *inner.args.defaults, None,
+                     *inner.args.kw_defaults, None]
+            for arg, default in zip(every, given, strict=True):
+                if arg is not None and arg.annotation is not None:
+                    end = _ends(arg.annotation)[1] if default is None else _ends(default)[0]
+                    yield (arg.lineno, arg.col_offset + len(arg.arg.encode())), end, "" if default is None else "="
+        if isinstance(inner, ast.AnnAssign) and inner.value is not None:
+            yield _ends(inner.target)[1], _ends(inner.annotation)[1], ""
+
+
+def _ends(node: ast.AST) -> tuple[Place, Place]:
+    place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+    return place[:2], place[2:]

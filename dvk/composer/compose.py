@@ -22,9 +22,6 @@ from dvk.composer.recurrence import RECURRENT, Recurrence
 from dvk.composer.triton_online import SoftmaxPair, online_pair
 from dvk.records import Backend, Candidate, Graph, Task
 
-TYPES = ("from collections.abc import Callable", "from typing import Any")
-"""Imports for the annotations of the embedded functions."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -185,33 +182,20 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     if backend == "cpp" and any("huge_pages" in part.plan.recipes for part in parts):
         texts = [pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
         shared += pages.PRELUDE
-    functions = []
-    replayed = any(one.graph_replay for one in fused)
-    if makers or replayed:
-        functions.append("dvk_renew")
-    if makers:
-        functions.append("dvk_derived")
-    if replayed:
-        functions.append("dvk_replay")
-    lines = "\n".join(line for one in fused for line in one.program.lines)
-    functions += [name for name in ("dvk_convolution", "dvk_finite") if f"{name}(" in lines]
     if backend == "cpp":
-        functions.append("dvk_compile")
-        header = "\n".join([*(f"import {name}" for name in cpp.MODULES), *TYPES, "", "import torch"])
+        header = "import torch"
         texts += [cpp_recurrence.render(made, name) for made, name in recurrences.items()]
-        functions_ = {**{k.name: len(k.inputs) + len(k.outputs) for k in every},
-                      **{name: len(made.read) + len(made.written) for made, name in recurrences.items()}}
-        text, load = cpp_module(functions_, shared + "\n" + "\n\n".join(texts))
+        functions = {**{k.name: len(k.inputs) + len(k.outputs) for k in every},
+                     **{name: len(made.read) + len(made.written) for made, name in recurrences.items()}}
+        text, runtime, load = cpp_module(functions, shared, "\n\n".join(texts))
     elif backend == "cuda":
-        functions += ["dvk_nvrtc", "dvk_cubin", "dvk_cuda_kernel", "dvk_cuda_load"]
-        modules = ("ctypes", "glob", "hashlib", "os", "sys", "tempfile", "threading", "warnings")
-        header = "\n".join([*(f"import {name}" for name in modules), *TYPES, "", "import torch"])
-        text, load = render.module(every, chosen, texts)
+        header = "import torch"
+        text, runtime, load = render.module(every, chosen, texts)
     else:
-        header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
-        text, load = "\n\n\n".join(t for t in (shared, *texts) if t), []
+        header = "\n".join(["import torch", "import triton", "import triton.language as tl"])
+        text, runtime, load = render.module(every, texts)
     title = title or f"{len(every) + len(recurrences)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
-    source = dropin.write(task, fused, kernels=text, load=load, embedded=functions, title=title, header=header)
+    source = dropin.write(task, fused, kernels=text, runtime=runtime, load=load, title=title, header=header)
     recipes_ = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=recipes_, schedule=chosen)
 
@@ -247,20 +231,20 @@ def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[st
     return [f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"]
 
 
-def cpp_module(functions: Mapping[str, int], source: str) -> tuple[str, list[str]]:
-    """Module text that holds the C++ source, and the lines that load it.
+def cpp_module(functions: Mapping[str, int], prelude: str, source: str) -> tuple[str, str, list[str]]:
+    """Module text that holds the C++ source; what that begins with; and the lines that load both.
 
     Args:
         functions: name → how many addresses it takes.
     """
     if not functions:
-        return "", []
+        return "", "", []
     names = {f"_dvk_{name}": name for name in functions}
-    text = f"_DVK_FLAGS = {cpp.FLAGS!r}\n_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None" for n in names)
+    text = f"_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None  # the loaded function" for n in names)
     load = [f"global {', '.join(names)}", *cpp.LOAD]
     for held, name in names.items():
-        load += [f"    {held} = library.{name}", f"    {held}.argtypes, {held}.restype = [ctypes.c_void_p] * {functions[name]}, None"]
-    return text, load
+        load += [f"{held} = library.{name}", f"{held}.argtypes, {held}.restype = [ctypes.c_void_p] * {functions[name]}, None"]
+    return text, cpp.runtime(prelude), load
 
 
 def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:

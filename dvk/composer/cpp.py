@@ -33,27 +33,13 @@ Products are rounded before they are added, as eager rounds them: contracted to 
 is the root of a rounding error, NaN half of the time. Contraction gains nothing here, where memory is what costs.
 Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
 
-MODULES = ("ctypes", "hashlib", "os", "shlex", "shutil", "subprocess", "sys", "tempfile", "warnings")
-"""What a drop-in with C++ imports."""
-LOAD = (
-    "if ready:",
-    "    try:",
-    "        library = dvk_compile(_DVK_SOURCE, _DVK_FLAGS)",
-    "    except (RuntimeError, OSError) as error:",
-    "        if os.environ.get('DVK_STRICT'):",
-    "            raise",
-    "        warnings.warn(f'running the original computation: {error}')",
-    "        return False",
-    "    if library is None:",
-    "        warnings.warn('no C++ compiler found (g++ or $CXX): running the original computation')",
-    "        return False",
-)
+LOAD = ("library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)", "if library is None:", "    return False")
 """Lines that compile and load its source."""
 
 OWN = {"window": cpp_window.schedules, "product": cpp_product.schedules, "scan": cpp_scan.schedules, "scan_column": cpp_scan.schedules}
 """Kernel families that list their schedules themselves."""
 
-__all__ = ["FLAGS", "LOAD", "MODULES", "default_schedule", "prelude", "render", "schedules"]
+__all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
@@ -97,3 +83,8 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
         inplace: output number → input number that shares its memory (same offset in every element).
     """
     return Writer(as_bits(kernel), schedule, inplace or {}).function()
+
+
+def runtime(before: str) -> str:
+    """Module text of a drop-in with C++: what its source begins with, and how it is compiled."""
+    return f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{before}'''"

@@ -61,20 +61,19 @@ def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] 
     return [write(kernel, schedule, aliased)], {}
 
 
-def module(kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]) -> tuple[str, list[str]]:
-    """Module text that holds the CUDA source, one piece a kernel, and the lines that load it."""
+def module(kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]) -> tuple[str, str, list[str]]:
+    """Module text that holds the CUDA source, one piece a kernel; what they all begin with; and the lines that load them."""
     if not kernels:
-        return "", []
+        return "", "", []
     parts = [f for k in kernels for f in functions(k, schedules[k.name])[0]]
     sources = ",\n".join(f"r'''\n{text}'''" for text in texts)
     table = "".join(f"\n    ({n}, {f.name!r}, {f.grid}, {f.threads})," for n, k in enumerate(kernels)
                     for f in functions(k, schedules[k.name])[0])
     names = [f"_dvk_{f.name}" for f in parts]
-    text = (f"_DVK_FLAGS = {FLAGS!r}\n\n_DVK_PRELUDE = r'''\n{PRELUDE}'''\n\n_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
+    text = (f"_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
             "# Each: number of its source, name, blocks, threads a block.\n" + "\n".join(f"{n} = None" for n in names))
-    load = [f"global {', '.join(names)}", f"if ready and {names[0]} is None:", "    try:",
-            f"        {', '.join(names)}{',' if len(names) == 1 else ''} = "
-            "dvk_cuda_load(_DVK_PRELUDE, _DVK_SOURCES, _DVK_FUNCTIONS, _DVK_FLAGS)",
-            "    except (RuntimeError, OSError) as error:", "        if os.environ.get('DVK_STRICT'):", "            raise",
-            "        warnings.warn(f'running the original computation: {error}')", "        return False"]
-    return text, load
+    runtime = f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{PRELUDE}'''"
+    load = [f"global {', '.join(names)}", f"if {names[0]} is None:",
+            "    launchers = dvk_loaded(dvk_cuda_load, _DVK_PRELUDE, _DVK_SOURCES, _DVK_FUNCTIONS, _DVK_FLAGS)",
+            "    if launchers is None:", "        return False", f"    {', '.join(names)}{',' if len(names) == 1 else ''} = launchers"]
+    return text, runtime, load

@@ -1,4 +1,4 @@
-"""Write a drop-in: the user's file, then a `ModelNew` that runs a fused program where one fits.
+"""Write a drop-in: kernels, then the `ModelNew` that calls them, then the user's file, then what guards the whole.
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It computes the original
 forward for anything that no program was made for: other shapes, dtypes, devices or layouts, another
@@ -7,27 +7,32 @@ tracing, and whenever gradients are wanted. Plain attributes changed after the f
 until train(), eval(), to() or load_state_dict() is called.
 
 It may hold several programs, each for inputs of its own. Weights are bound once for all of them.
+
+What a person wants to read comes first. The `ModelNew` up there knows nothing of the original, which is further down: the class of
+that name at the end of the file is made of it, of `embedded.dvk_guarded` and of the original.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import dvk
 from dvk.composer import carried, replacing, structures
-from dvk.composer.apart import OWNER, beside, with_room
+from dvk.composer.apart import HERE, OWNER, beside, to_the_top, with_room
 from dvk.composer.capture import CannotCompose, Captured
 from dvk.composer.effects import touched
 from dvk.composer.host import Program, held_name, literal, parameter
 from dvk.records import Node, Task
 
-ALWAYS = ("dvk_config", "dvk_watch", "dvk_unchanged", "dvk_plain", "dvk_strided", "dvk_drop", "dvk_apart")
-"""Functions that every drop-in calls."""
-WEIGHTS = ("dvk_bind", "dvk_bound", "dvk_stepping", "dvk_counters", "dvk_written")
-"""Functions that every drop-in with weights calls."""
+MODULES = ("copyreg", "ctypes", "dis", "functools", "glob", "hashlib", "inspect", "io", "os", "pickle", "shlex", "shutil", "subprocess",
+           "sys", "tempfile", "threading", "types", "warnings")
+"""What the guards of a drop-in may import."""
+LINE = "# " + "=" * 98
 
 
 @dataclass(frozen=True)
@@ -55,134 +60,66 @@ class Fused:
         return [parameter(str(n.target)) for n in self.inputs] if self.captured.structure else self.arguments
 
 
-def write(task: Task, fused: Sequence[Fused], *, kernels: str, load: list[str], embedded: Sequence[str], title: str, header: str) -> str:
+def write(task: Task, fused: Sequence[Fused], *, kernels: str, runtime: str, load: list[str], title: str, header: str) -> str:
     """The whole text of a drop-in.
 
     Args:
         fused: programs for calls that differ; the first that fits is run.
         kernels: module-level text that defines the kernels.
-        load: lines that make the kernels callable; they may set `ready = False`.
-        embedded: names of functions whose source is copied in (`carried`), beside those of `ALWAYS`.
-        header: imports the generated part needs.
+        runtime: the same of what launches them, which a reader may leave out; it runs below the guards.
+        load: lines that make the kernels callable, once a process: the body of a function that returns False where that fails.
+        header: imports that the kernels need.
 
     Raises:
         CannotCompose: the programs were not made for one and the same module.
     """
-    (config_hash, *others) = {one.captured.config_hash: None for one in fused}
-    if others:
-        raise CannotCompose("the module itself is another one for other inputs")
-    held = _held(fused)
+    held, is_module = _held(fused), task.kind == "module"
+    facts = _facts(task, fused, held)
+    original = "super().forward(*args, **kwargs)" if is_module else f"{OWNER}(*args, **kwargs)"
     arguments = max((one.captured.arguments for one in fused), key=len)
-    base = OWNER if task.kind == "module" else "torch.nn.Module"
-    original = "super().forward(*args, **kwargs)" if task.kind == "module" else f"{OWNER}(*args, **kwargs)"
-    (left, *_) = {one.captured.left: None for one in fused}
-    apart = f", {left!r}" if left else ""
-    modes = _modes(fused)
-    watched = f", {left!r}, {tuple(modes)!r}" if modes else apart
-    same = f"dvk_config(self{apart}) == {config_hash!r}" if task.kind == "module" else "True"
-    same += f" and self._dvk_watched[1] == {list(modes.values())!r}" if modes else ""
-    places = {key: place for one in fused for key, place in one.program.left.items()}
-    calls = f"\n        self._dvk_left = dvk_left(self, {places!r})" if places else ""
-    goes_back = "\ndvk_else = object()  # what a program returns where the original must run" \
-        if any(one.program.may_go_back for one in fused) else ""
-    signature = f"\n\n\nModelNew.forward.__wrapped__ = {OWNER}.forward" if task.kind == "module" else ""
-    texts = [(one.program.result, *one.program.lines, _fits(task, number, one, held)) for number, one in enumerate(fused)]
-    rebuilt = " ".join(line for lines in texts for line in lines)
-    embedded = [*embedded, *(name for name in ("dvk_named", "dvk_made") if f"{name}(" in rebuilt), *(["dvk_left"] if places else [])]
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
     whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
-    hook = "\n\nfrom torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n\n" \
-        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))\n" if held else ""
-    source = with_room(task.source, task.entry)
-    told = "unchanged" if source == task.source else "its ModelNew renamed"
-    original_text = f"""\
-# Drop-in for `{task.entry}`: {title}
-# The original comes first, {told}; ModelNew below has its constructor and state_dict.
-{source.rstrip()}
-
-
-"""
-    return original_text + beside(source, task.entry, f"""\
-# ---------------------------------------------------------------- generated by dvk
-
-{header}
-
-# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.
-dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))
-dvk_kept, dvk_steps, dvk_memory = [], [0], set(){goes_back}
-
-{carried.text([*ALWAYS, *(WEIGHTS if held else ()), *embedded])}
-{hook}
-
-
-{kernels}
-
-{chr(10).join(derived)}
-
-
-class ModelNew({base}):
-    \"\"\"{task.entry}, {whom}; falls back to the original where no fused program fits.\"\"\"
+    dispatch = "\n".join(_dispatch(number, one) for number, one in enumerate(fused))
+    program = f'''\
+class ModelNew:
+    """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
 
     def forward(self, *args, **kwargs):
-        given, rest = args, kwargs
-        if kwargs:
-            names = {tuple(arguments)!r}[len(args):len(args) + len(kwargs)]
-            if len(names) == len(kwargs) and all(name in kwargs for name in names):
-                given, rest = (*args, *(kwargs[name] for name in names)), {{}}
-        if not rest:
-{textwrap.indent(chr(10).join(_dispatch(number, one) for number, one in enumerate(fused)), " " * 12)}
+        given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
+        if given is not None:
+{textwrap.indent(dispatch, " " * 12)}
         return {original}
 
-{(2 * chr(10)).join(_fits(task, number, one, held) for number, one in enumerate(fused))}
+{(2 * chr(10)).join(text for number, one in enumerate(fused) for text in (_fits(task, number, one, held), _run(number, one, held)))}
+
+
+dvk_fused = ModelNew'''
+    first = carried.named(kernels)
+    kept = "dvk_kept = []\n\n\n" if "dvk_held" in first else ""
+    above = "\n\n\n".join(part for part in (header, kept + carried.text(first), kernels.strip("\n"), "\n".join(derived), program)
+                          if part.strip())
+    last = f'''\
+class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
+    """{task.entry}, {whom}; falls back to the original where no fused program fits."""
+
+{textwrap.indent(chr(10).join(facts), "    ")}
 
     def _dvk_now(self, *tensors):
         # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
-        if not self.__dict__.get("_dvk_ready"):
-            if self.__dict__.get("_dvk_ready") is False:
-                return False
-            if not self._dvk_again():
-                return False
+        ready = self.__dict__.get("_dvk_ready")
+        if not ready and (ready is False or not self._dvk_again()):
+            return False
         return (
 {textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
         )
-
-    def _dvk_prepare(self):
-        self._dvk_watched = dvk_watch(self{watched}){calls}
-        ready = {same}
-{textwrap.indent(_binding(fused, held), " " * 8)}
-{textwrap.indent(chr(10).join(load), " " * 8)}
-        return ready
-
-{(2 * chr(10)).join(_run(number, one, held) for number, one in enumerate(fused))}
-
-    def _dvk_again(self):
-        dvk_drop(self)
-        self._dvk_ready = self._dvk_prepare()
-        return self._dvk_ready
-
-    def _dvk_forget(self):
-        # Whatever changed, the next call looks at the module anew, and holds no memory on a device that the weights may be about to leave.
-        self.__dict__.pop("_dvk_ready", None)
-        dvk_drop(self)
-
-    def train(self, mode=True):
-        self._dvk_forget()
-        return super().train(mode)
-
-    def _apply(self, *args, **kwargs):
-        self._dvk_forget()
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args, **kwargs):
-        self._dvk_forget()
-        return super().load_state_dict(*args, **kwargs)
-
-    def __getstate__(self):
-        # Copies and pickles prepare themselves anew: kernels are loaded once a process.
-        return {{key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}}{signature}
-
-{replacing.text(task)}
-""")
+{_loading(load)}'''
+    hook = "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n" \
+        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))" if held else ""
+    signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
+    ending = f"{last}{signature}{replacing.text(task)}"
+    functions = [name for name in carried.needed("\n".join([above, hook, runtime, ending])) if name not in first]
+    below = "\n\n".join(part.strip("\n") for part in (_globals(fused, bool(kept)), carried.text(functions), hook, runtime, ending) if part)
+    return _together(task, title, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
 
 
 def unchanged(task: Task, title: str) -> str:
@@ -192,12 +129,83 @@ def unchanged(task: Task, title: str) -> str:
         head = "import torch\n\n\nclass ModelNew(torch.nn.Module):"
         body = f"def forward(self, *args, **kwargs):\n        return {OWNER}(*args, **kwargs)"
     source = with_room(task.source, task.entry)
-    return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n" + beside(source, task.entry, f"""\
-{head}
-    {body}
+    ending = f"{head}\n    {body}\n\n{replacing.text(task, fused=False)}"
+    functions = carried.needed(ending)
+    above, below = beside(source, task.entry, f"{HERE}{carried.text(functions)}\n\n\n{ending}" if functions else f"{HERE}{ending}")
+    return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n{above}{_imports(below)}\n\n\n{below.rstrip()}\n"
 
-{replacing.text(task, fused=False)}
-""")
+
+def _together(task: Task, title: str, generated: str) -> str:
+    """A drop-in's text: what is to be read, the original, what guards it."""
+    source = with_room(task.source, task.entry)
+    told = "unchanged" if source == task.source else "its ModelNew renamed"
+    above, below = beside(source, task.entry, generated)
+    imports, source = to_the_top(source)
+    return f"""\
+# Drop-in for `{task.entry}`: {title}. Written by dvk {dvk.__version__}.
+# First the kernels and the ModelNew that calls them, then the original, {told}. After the second double line come guards, the same in
+# every drop-in: whatever is not what the kernels were made for runs the original.
+{imports}
+{above.rstrip()}
+
+
+{LINE}
+# The original, {told}. ModelNew has its constructor and state_dict.
+
+{source.strip(chr(10))}
+
+
+{LINE}
+# Guards and launchers, generated by dvk {dvk.__version__}; those of its drop-ins differ in the last class alone.
+
+{below.strip(chr(10))}
+"""
+
+
+def _imports(text: str) -> str:
+    """Those of the generated text below the original."""
+    words = set(re.findall(r"(?<![\w.])(\w+)\.", text))
+    plain = [name for name in MODULES if name in words]
+    return "\n".join([*([f"import {', '.join(plain)}"] if plain else []), "import torch"])
+
+
+def _globals(fused: Sequence[Fused], kept: bool) -> str:
+    """What the functions of a drop-in share; `kept`: of `dvk_kept` the kernels have need before."""
+    goes_back = any(one.program.may_go_back for one in fused)
+    return "\n".join([
+        "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.",
+        'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
+        "dvk_steps, dvk_memory = [0], set()" if kept else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
+        *(["dvk_else = object()  # what a program returns where the original must run"] if goes_back else [])])
+
+
+def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
+    """What the programs were made for, as `embedded.dvk_guarded` reads it.
+
+    Raises:
+        CannotCompose: the programs were not made for one and the same module.
+    """
+    (config, *others) = {one.captured.config_hash: None for one in fused}
+    if others:
+        raise CannotCompose("the module itself is another one for other inputs")
+    (left, *_) = {one.captured.left: None for one in fused}
+    layouts = [f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})" for one in fused
+               for key, node in _keyed(one.program.weights) if id(node) in {id(node) for node in one.program.guarded}]
+    layouts = list(dict.fromkeys(layouts))
+    facts = {
+        "config": repr(config) if task.kind == "module" else "",
+        "apart": repr(left) if left else "",
+        "modes": repr(_modes(fused) or ""),
+        "calls": repr({key: place for one in fused for key, place in one.program.left.items()} or ""),
+        "paths": repr(tuple(path for path, _ in held)) if held else "",
+        "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
+    }
+    return [f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")] or ["pass"]
+
+
+def _loading(load: Sequence[str]) -> str:
+    lines = "\n".join(["@staticmethod", "def _dvk_load():", *(f"    {line}" for line in load), "    return True"])
+    return f"\n{textwrap.indent(lines, '    ')}\n" if load else ""
 
 
 def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
@@ -246,7 +254,7 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
                 f"{where} and {text}.get_device() == torch.cuda.current_device()"
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
         conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
-        return f"{plain}{conjugate} and {_layout(text, node)} and {where}"
+        return f"{plain}{conjugate} and {where}\nand {_layout(text, node)}"
 
     lines = []
     for name in one.captured.arguments:
@@ -303,26 +311,12 @@ def _held(fused: Sequence[Fused]) -> Held:
 
 def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
     asked = sorted({name for one in fused for name in one.captured.asked})
-    wanting = ["*tensors", "*self.parameters()", *(["*self._dvk_weights"] if has_weights else [])]
-    lines = [f"not (torch.is_grad_enabled() and any(t.requires_grad for t in ({', '.join(wanting)})))",
+    lines = ["not (torch.is_grad_enabled() and dvk_wants(self, tensors))",
              *(f"not torch.{name}()" for name in asked), f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
     if has_weights:
         lines.append("(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())")
     lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
-
-
-def _binding(fused: Sequence[Fused], held: Held) -> str:
-    """Lines that find the weights once; what kernels read by address must be laid out as it was."""
-    if not held:
-        return ""
-    lines = [f"held, self._dvk_places = dvk_bind(self, {tuple(path for path, _ in held)!r})", "self._dvk_weights = held",
-             "self._dvk_counters = dvk_counters(self)", "self._dvk_were = dvk_written(self._dvk_counters)"]
-    for one in fused:
-        guarded = {id(node) for node in one.program.guarded}
-        lines += [f"ready = ready and {_layout(f'held[{held[key]}]', node)}" for key, node in _keyed(one.program.weights)
-                  if id(node) in guarded]
-    return "\n".join(["if ready:", *(f"    {line}" for line in dict.fromkeys(lines))])
 
 
 def _layout(name: str, node: Node) -> str:

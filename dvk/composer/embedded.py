@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -85,131 +86,6 @@ def dvk_apart(tensors: tuple, written: tuple) -> bool:
     return all(every.count(memory(t)) == 1 for t in written if t.numel())
 
 
-def dvk_same(theirs: type, mine: type, caches: list) -> bool:
-    """Whether two classes compute the same, whichever files they stand in: code, constants, defaults, and what of the file they use.
-
-    Lines and paths are left out; what is another file's goes by its name, what cannot be looked into by its type. Globals that these
-    functions write, and containers that are empty or were (`caches`), are expected to differ. What raises is not the same.
-    """
-    import argparse
-    import dis
-    import inspect
-    from collections import deque
-    from types import CodeType, FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
-
-    atoms = (bool, int, float, complex, bytes, range, slice, type(...), torch.dtype, torch.device, torch.Size, torch.finfo, torch.iinfo)
-    opaque = {*sys.stdlib_module_names, "torch", "triton"}
-    internal = vars(torch.nn.Module())
-    written: set[str] = set()
-
-    def name_of(name: str) -> str:
-        # A drop-in calls the user's ModelNew dvk_ModelNew; and until Python 3.11 constants say where a lambda was made.
-        return name.removeprefix("dvk_").rpartition("<locals>.")[2]
-
-    def items(held: Any) -> Any:
-        # No cache, though it may be empty; the keys of hooks are numbers of their own.
-        return tuple((k if isinstance(k, str) else "", v) for k, v in held.items()) if isinstance(held, dict) else held
-
-    def used(value: FunctionType) -> dict[str, Any]:
-        found, pending = {}, [value.__code__]
-        while pending:
-            code = pending.pop()
-            for i in dis.get_instructions(code):
-                if i.opname == "STORE_GLOBAL":
-                    written.add(name_of(i.argval))
-                elif i.opname == "LOAD_GLOBAL" and i.argval in value.__globals__ and not i.argval.startswith("__"):
-                    found[name_of(i.argval)] = value.__globals__[i.argval]
-            pending += [c for c in code.co_consts if isinstance(c, CodeType)]
-        return found
-
-    def parts(value: Any, home: str) -> tuple[object, list]:
-        # What is compared as it stands, and what is looked into.
-        kind = type(value)
-        named: tuple = (None if kind.__module__ == home else kind.__module__, name_of(kind.__qualname__))
-        if kind in atoms:
-            return (named, repr(value)), []
-        if kind is str:
-            return (named, name_of(value)), []
-        if issubclass(kind, dict):
-            return named, [kind, *dict.keys(value), *dict.values(value)]
-        if issubclass(kind, (list, tuple, deque)):
-            return named, [kind, *value]
-        if issubclass(kind, (set, frozenset)):
-            return named, [kind, *sorted(value, key=lambda v: repr((parts(v, home)[0], getattr(v, "__name__", None))))]
-        if kind is CodeType:
-            names = [name_of(name) for name in (*value.co_names, *value.co_varnames, *value.co_freevars)]
-            return (value.co_code, names, value.co_argcount, value.co_kwonlyargcount), [value.co_consts]
-        if kind is FunctionType:
-            cells = [held for held, in map(contents, value.__closure__ or ())]
-            given = [value.__defaults__, items(value.__kwdefaults__), *cells]
-            where = value.__globals__.get("__name__")
-            return (None, None) if where == home else (where, value.__qualname__), given + [value.__code__] * (where == home)
-        if issubclass(kind, type):
-            if value.__module__ != home:
-                return (value.__module__, value.__qualname__), []
-            own = {n: v for n, v in sorted(vars(value).items()) if not n.startswith("__") or type(v) is FunctionType}
-            return (name_of(value.__name__), [*own]), [*value.__bases__, *own.values()]
-        if issubclass(kind, torch.Tensor):
-            whole = type(value) in dvk_tensors or kind is torch.nn.Parameter
-            whole = whole and value.layout is torch.strided and not (value.is_nested or value.is_quantized or value.is_meta)
-            flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) if whole else None
-            return (named, str(value.dtype), None if value.is_nested else value.shape,
-                    hashlib.sha256(memoryview(flat.numpy())).digest() if flat is not None else None), []
-        if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
-            return (named, value.dtype.str, value.shape, value.tobytes()), []
-        name = inspect.getattr_static(value, "__name__", None)
-        named = (*named, name if type(name) is str else None)
-        if kind.__module__ in ("builtins", "functools") and not issubclass(kind, ModuleType):
-            inner = ("__func__", "__self__", "__wrapped__", "fget", "fset", "func", "args", "keywords")
-            return (named, name_of(str(getattr(value, "__qualname__", "")))), [items(getattr(value, n, None)) for n in inner]
-        looked = kind.__module__ == home or kind in (SimpleNamespace, argparse.Namespace) or issubclass(kind, torch.nn.Module)
-        if issubclass(kind, ModuleType) or not looked and kind.__module__.partition(".")[0] in opaque:
-            return named, [inspect.getattr_static(value, "fn", None)] if kind.__module__.startswith("triton") else []
-        slots = [n for base in kind.__mro__ for n, slot in vars(base).items() if type(slot) is MemberDescriptorType]
-        state = {n: object.__getattribute__(value, n) for n in slots if hasattr(value, n)}
-        state |= object.__getattribute__(value, "__dict__") if kind.__dictoffset__ else {}
-        return (named, sorted(state)), [kind, *(items(v) if n in internal else v for n, v in sorted(state.items()))]
-
-    def contents(cell: Any) -> tuple:
-        try:
-            return (cell.cell_contents,)
-        except ValueError:  # it is empty
-            return (None,)
-
-    def same() -> bool:
-        pending: list[tuple] = [("", theirs, mine)]
-        later: list[tuple] = []
-        seen = {}
-        while pending or later:
-            name, a, b = pending.pop() if pending else later.pop()
-            if name in written:
-                a, b = (None, None) if a is None or b is None else (type(a), type(b))
-            if a is b or (id(a), id(b)) in seen:
-                continue
-            seen[id(a), id(b)] = a, b  # held: another object could take the place of one that is gone
-            (head, inner), (other, within) = parts(a, theirs.__module__), parts(b, mine.__module__)
-            if head != other:
-                return False
-            if issubclass(type(a), (dict, list, set)) and (not len(a) or not len(b) or any(b is one for one in caches)):
-                continue
-            if len(inner) != len(within):
-                return False
-            pending += [("", *pair) for pair in zip(inner, within, strict=True)]
-            if type(a) is FunctionType and a.__globals__.get("__name__") == theirs.__module__:
-                here, there = used(a), used(b)
-                if here.keys() != there.keys():
-                    return False
-                # What functions write is known when all of them have been seen.
-                for name, value in here.items():
-                    (pending if isinstance(value, (FunctionType, type)) else later).append((name, value, there[name]))
-        return True
-
-    try:
-        return same()
-    except Exception:  # noqa: BLE001 - what was looked into is the user's, and may raise anything
-        return False
-
-
 def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()) -> tuple:
     """What can change between two calls: modes that forward reads, hooks (but in what is `left`), and which submodules there are."""
     parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
@@ -224,13 +100,31 @@ def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[s
 def dvk_unchanged(watched: tuple) -> bool:
     """No submodule has hooks, all are what they were, and those whose mode counts are in the mode they were in."""
     asked, modes, hooks, inside = watched
-    return not any(hooks) and [p.training for p in asked] == modes and all(tuple(held.values()) == were for held, were in inside)
+    if any(hooks) or asked and [p.training for p in asked] != modes:
+        return False
+    for held, were in inside:
+        if tuple(held.values()) != were:
+            return False
+    return True
 
 
 def dvk_plain() -> bool:
     """The call is an ordinary one: not compiled, traced, vectorised (vmap) or differentiated forward."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0
-    return not traced and torch._C._functorch.peek_interpreter_stack() is None
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        return False
+    return torch.autograd.forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def dvk_given(names: tuple[str, ...], args: tuple, kwargs: dict) -> tuple | None:
+    """A call's arguments in the order of the programs' parameters; None where it leaves one out, or has others."""
+    names = names[len(args):len(args) + len(kwargs)]
+    return (*args, *(kwargs[name] for name in names)) if len(names) == len(kwargs) and all(name in kwargs for name in names) else None
+
+
+def dvk_wants(module: torch.nn.Module, tensors: tuple) -> bool:
+    """Gradients are wanted: of what is given, or of a weight."""
+    held = module.__dict__.get("_dvk_weights", ())
+    return any(t.requires_grad for t in tensors) or any(t.requires_grad for t in held) or any(t.requires_grad for t in module.parameters())
 
 
 def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
@@ -250,7 +144,10 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
 
 def dvk_bound(places: list) -> bool:
     """Every tensor is still the one that was bound, in the same memory."""
-    return all(held.get(key) is tensor and tensor.data_ptr() == address for held, key, tensor, address in places)
+    for held, key, tensor, address in places:
+        if held.get(key) is not tensor or tensor.data_ptr() != address:
+            return False
+    return True
 
 
 def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
@@ -275,6 +172,83 @@ def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
 def dvk_written(counters: list[torch.Tensor]) -> list[int]:
     """Differs once an optimizer or batch norm has written weights."""
     return [dvk_steps[0], *[b._version for b in counters]]
+
+
+class dvk_guarded(torch.nn.Module):
+    """What a ModelNew is besides its program and the original: it prepares itself at the first call, and anew once it was changed."""
+
+    _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, but for the parts that are left as they are
+    _dvk_apart: tuple[str, ...] = ()
+    _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs rest on
+    _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or nothing
+    _dvk_paths: tuple[str, ...] = ()  # weights that they read, and how kernels expect them: position, shape, strides, dtype
+    _dvk_layouts: tuple = ()
+
+    @staticmethod
+    def _dvk_load() -> bool:
+        return True
+
+    def _dvk_prepare(self) -> bool:
+        self._dvk_watched = dvk_watch(self, self._dvk_apart, tuple(self._dvk_modes))
+        owners = {key: self.get_submodule(path) for key, (path, _) in self._dvk_calls.items()}
+        self._dvk_left = {key: getattr(owners[key], name) if name else owners[key] for key, (_, name) in self._dvk_calls.items()}
+        if self._dvk_watched[1] != list(self._dvk_modes.values()):
+            return False
+        if self._dvk_config not in (None, dvk_config(self, self._dvk_apart)):
+            return False
+        if self._dvk_paths:
+            self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)
+            self._dvk_counters = dvk_counters(self)
+            self._dvk_were = dvk_written(self._dvk_counters)
+            for position, shape, strides, dtype in self._dvk_layouts:
+                weight = self._dvk_weights[position]
+                if weight.shape != shape or weight.stride() != strides or weight.dtype is not dtype:
+                    return False
+        return self._dvk_load()
+
+    def _dvk_again(self) -> bool:
+        dvk_drop(self)
+        self._dvk_ready = self._dvk_prepare()
+        return self._dvk_ready
+
+    def _dvk_forget(self) -> None:
+        # Whatever changed, the next call looks at the module anew, and holds no memory on a device that the weights may be about to leave.
+        self.__dict__.pop("_dvk_ready", None)
+        dvk_drop(self)
+
+    def train(self, mode: bool = True) -> Any:
+        self._dvk_forget()
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._dvk_forget()
+        return super()._apply(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        self._dvk_forget()
+        return super().load_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles prepare themselves anew: kernels are loaded once a process.
+        return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
+
+
+def dvk_loaded(load: Callable[..., Any], *given: Any) -> Any:
+    """What `load` makes; None, with a warning, where it cannot.
+
+    Raises:
+        RuntimeError: it cannot, and $DVK_STRICT is set. So does OSError.
+    """
+    try:
+        made = load(*given)
+    except (RuntimeError, OSError) as error:
+        if os.environ.get("DVK_STRICT"):
+            raise
+        warnings.warn(f"running the original computation: {error}")  # noqa: B028
+        return None
+    if made is None:
+        warnings.warn("no C++ compiler found (g++ or $CXX): running the original computation")  # noqa: B028
+    return made
 
 
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:

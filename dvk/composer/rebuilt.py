@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
-
 
 def dvk_named(module: str, path: str) -> Any:
     """A class or function by its import path."""
@@ -33,9 +31,3 @@ def dvk_made(made: Any, state: Any, items: list, pairs: list) -> Any:
     for key, value in pairs:
         made[key] = value
     return made
-
-
-def dvk_left(module: torch.nn.Module, places: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    """What of the module a program calls as it is: submodules by their path, methods by path and name."""
-    owners = {key: module.get_submodule(path) for key, (path, _) in places.items()}
-    return {key: getattr(owners[key], name) if name else owners[key] for key, (_, name) in places.items()}

@@ -10,6 +10,7 @@ Not covered: scatter, complex types.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,9 +22,10 @@ from dvk.composer.triton_split import split
 from dvk.composer.triton_window import window
 from dvk.composer.triton_write import Function
 
-__all__ = ["default_schedule", "functions", "launch", "prelude", "render", "schedules"]
+__all__ = ["default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
 
 
+LAUNCHES = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (.+)\)$")
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. What it compiled, called as Triton itself calls it, takes half the host's time
@@ -79,6 +81,18 @@ def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs:
 def prelude(kernels: Iterable[Kernel]) -> str:
     """The launcher, and the helper functions the kernels need."""
     return "\n\n".join(part for part in (LAUNCHER, triton_math.prelude(kernels)) if part)
+
+
+def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, list[str]]:
+    """Module text that holds the kernels; what launches them, to run later; and lines that load them, of which there are none.
+
+    Args:
+        texts: of `render`.
+    """
+    lines = "\n".join(texts).splitlines()
+    launchers = [line for line in lines if LAUNCHES.match(line)]
+    shown = "\n".join(LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line) for line in lines)
+    return "\n\n\n".join(part for part in (triton_math.prelude(kernels), shown) if part), "\n".join([LAUNCHER, "", *launchers]), []
 
 
 def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
-from dvk.composer import dropin, embedded
+from dvk.composer import convert, dropin
 from dvk.records import Task
 from tests.composer.programs import differences, drop_in, run_source
 
@@ -128,10 +131,10 @@ NET = "\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return {}\n
 def kept(made: str, source: str = "", warm: bool = False) -> bool:
     """Whether a file's class of the one text is that of a file of another text, once it has been called."""
     theirs, mine = run_source(source or made, "theirs"), run_source(made, "mine")
-    caches = [held for held in vars(mine).values() if type(held) in (dict, list, set) and not held]
+    caches = convert.dvk_empty(vars(mine))
     for module in (theirs, mine) if warm else ():
         module.Net()(X)
-    return embedded.dvk_same(theirs.Net, mine.Net, caches)
+    return not convert.dvk_differs(theirs.Net, mine.Net, caches)
 
 
 CONFIG = "class Config:\n    def __init__(self, by):\n        self.__dict__['by'] = {'by': by}\n" \
@@ -141,7 +144,6 @@ ODD = {
     "names that are arrays": ("class C:\n    def __getattr__(self, name):\n        return np.arange(3)\n\n\nC = C()", "x * C.by.sum()"),
     "sparse": ("A = torch.eye(4).to_sparse()", "A @ x"),
     "nested": ("A = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])", "A"),
-    "deep": ("C = []\nfor _ in range(3000):\n    C = [C, 1]", "C"),
     "cycle": ("C = [1]\nC.append({'C': C})", "C"),
     "opaque": ("C = logging.getLogger(__name__), threading.Lock(), torch.Generator(), sys.stdout, (n for n in 'ab')", "C"),
 }
@@ -187,3 +189,95 @@ def test_caches_that_both_files_have_filled_are_no_difference() -> None:
     made, live = drop_in(text, X, entry="Net")[0], run_source(text, "live").Net().eval()
     made.ModelNew().eval()(X[:3]), live(X[:2])
     assert made.C and isinstance(made.replace(live), made.ModelNew)
+
+
+def said(made: ModuleType, model: nn.Module, capfd: pytest.CaptureFixture[str]) -> str:
+    """What `replace` says of a model that it leaves as it is."""
+    capfd.readouterr()
+    assert made.replace(model) is model
+    return capfd.readouterr().err
+
+
+def test_why_something_was_left_is_said(made: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    live = run_source(SOURCE.replace("GAIN = 2.0", "GAIN = 3.0"), "live").Net()
+    assert "0 replaced (no `Net`), 1 left as before\n" in said(made, live, capfd)
+    assert "left the model itself as before: it is not the one in this file: `GAIN` differs" in said(made, live, capfd)
+    assert "`Net.forward()` differs" in said(made, run_source(SOURCE.replace("- 4.5", "- 5.5"), "live").Net(), capfd)
+    namespace = run_source(SOURCE, "live")
+    live = namespace.Net()
+    live.inner = run_source(SOURCE.replace("0.25", "0.5"), "other").ModelNew()
+    assert "its ModelNew: it is not the one in this file: `ModelNew.forward()` differs" in said(made, live, capfd)
+    live = type("Wider", (namespace.Net,), {"offset": 1.5})()
+    assert "its class `Wider` is a subclass" in said(made, live, capfd)
+    live = namespace.Net()
+    live.forward = lambda x: x  # type: ignore[method-assign]
+    assert "its forward() was set on the instance" in said(made, live, capfd)
+    already = made.ModelNew()
+    assert "0 replaced (no `Net`), 0 left" in said(made, already, capfd)
+
+
+WRAP = """
+def wrap(f):
+    @functools.wraps(f)
+    def inner(self, x):
+        return f(self, x) + 1
+    return inner
+
+Net.forward = wrap(Net.forward)
+"""
+PATCHES = {
+    "forward": ("Net.forward = lambda self, x: x", "Net.forward"), "base": ("Base.offset = 0.75", "Base.offset"),
+    "method": ("Base.shifted = staticmethod(lambda x, *, by=1.5: x)", "Base.shifted"), "global": ("GAIN = 5.0", "GAIN"),
+    "function": ("scaled = lambda x, by=3.0: x", "scaled"), "another's": ("Net.forward = ModelNew.forward", "Net.forward"),
+    "wrapped": (WRAP, "Net.forward"), "attribute": ("Net.more = 1", "Net"), "hidden": ("Net.shifted = staticmethod(len)", "Net"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_what_was_patched_since_the_file_was_read_is_left(made: ModuleType, capfd: pytest.CaptureFixture[str], name: str) -> None:
+    namespace = run_source(SOURCE, "live")
+    live = namespace.Net().eval()
+    patch, where = PATCHES[name]
+    assert isinstance(made.replace(namespace.Net(), quiet=True), made.ModelNew)
+    exec(patch, vars(namespace))
+    assert f"`{where}" in said(made, live, capfd)
+
+
+def test_where_a_class_comes_from_makes_no_difference_but_what_it_is_does(
+    made: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "net_of_theirs.py").write_text(SOURCE)
+    theirs = importlib.import_module("net_of_theirs")
+    monkeypatch.setitem(sys.modules, "net_of_theirs", theirs)
+    old = theirs.Net()
+    assert isinstance(made.replace(theirs.Net(), quiet=True), made.ModelNew)
+    for name in ("__main__", "package.net"):  # a script or notebook has the first, and no file
+        assert isinstance(made.replace(run_source(SOURCE, name).Net(), quiet=True), made.ModelNew)
+    # The file on disk is another one now, but the class is what it was; the reloaded one is not.
+    (tmp_path / "net_of_theirs.py").write_text(SOURCE.replace("- 4.5", "- 5.55"))
+    assert isinstance(made.replace(old, quiet=True), made.ModelNew)
+    importlib.reload(theirs)
+    assert "`Net.forward()` differs" in said(made, theirs.Net(), capfd)
+    # And the other way round: the file says what the drop-in was made of, the class in memory does not.
+    edited = theirs.Net()
+    (tmp_path / "net_of_theirs.py").write_text(SOURCE)
+    assert "`Net.forward()` differs" in said(made, edited, capfd)
+    importlib.reload(theirs)
+    assert isinstance(made.replace(theirs.Net(), quiet=True), made.ModelNew)
+
+
+def test_what_cannot_be_compared_is_left(capfd: pytest.CaptureFixture[str]) -> None:
+    deep = HEAD + "C = []\nfor _ in range(30000):\n    C = [C, 1]" + NET.format("C")
+    theirs, mine = run_source(deep, "theirs"), run_source(deep, "mine")
+    assert convert.dvk_differs(theirs.Net, mine.Net, set()) == "comparing it with the one in this file raised RecursionError"
+    assert convert.dvk_differs(theirs.Net, theirs.Net, set()) == ""
+
+
+@pytest.mark.parametrize("change", [("* 3.0", "* 4.0"), ("GAIN = 2", "GAIN = 3"), ("by=1", "by=2"), ("return x", "return -x")])
+def test_a_function_that_differs_is_left(change: tuple[str, str]) -> None:
+    text = "import torch\n\nGAIN = 2\n\n\ndef moved(x, by=1):\n    return x\n\n\ndef f(x):\n    return torch.tanh(moved(x)) * 3.0 * GAIN\n"
+    made = drop_in(text, X, entry="f")[0]
+    same, other = run_source(text, "live").f, run_source(text.replace(*change), "live").f
+    assert made.replace(same, quiet=True) is made.f_new is made.replace(quiet=True) and made.replace(other, quiet=True) is other

@@ -51,7 +51,7 @@ class Watched:
         self.reference, self.candidate = joined(source, calls)
         self.module = run_source(self.candidate.source)
         self.runs: Counter[str] = Counter()
-        for name in [n for n in vars(self.module.ModelNew) if n.startswith("_dvk_run")]:
+        for name in [n for n in dir(self.module.ModelNew) if n.startswith("_dvk_run")]:
             setattr(self.module.ModelNew, name, self._counted(name, getattr(self.module.ModelNew, name)))
         self.new = self.module.ModelNew().eval()
         self.new.load_state_dict(self.reference.state_dict())

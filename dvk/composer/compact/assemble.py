@@ -24,8 +24,8 @@ from dvk.composer.compact.expand import expand
 from dvk.composer.compact.order import too_early
 from dvk.composer.compact.symbolic import Names
 from dvk.composer.compact.unreadable import Unreadable
-from dvk.composer.compose import TYPES
 from dvk.composer.host import Program, held_name, literal, parameter
+from dvk.composer.triton import LAUNCHER
 from dvk.records import Backend, Candidate, Node, Task
 
 
@@ -62,25 +62,19 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
 
     words = set(re.findall(r"\w+", python))
     aliases = [f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words]
-    functions = frame.functions(backend)
     replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
-    if program.derived or replay:
-        functions.append("dvk_renew")
-    if program.derived:
-        functions.append("dvk_derived")
     if backend == "cpp":
-        functions.append("dvk_compile")
-        header = "\n".join([*(f"import {m}" for m in cpp.MODULES), *TYPES, "", "import torch"])
-        body, load = _cpp_parts(native, python, kernels, sizes, aliases, renamed)
+        header = "import torch"
+        body, runtime, load = _cpp_parts(native, python, kernels, sizes, aliases, renamed)
+        runtime += f"\n\ndvk_program = {name('run')}"
     else:
-        functions += ["dvk_replay"] if replay else []
-        header = "\n".join(["import hashlib", "import sys", *TYPES, "", "import torch", "import triton", "import triton.language as tl"])
+        header = "\n".join(["import torch", "import triton", "import triton.language as tl"])
         body, load = _triton_parts(python, sizes, aliases, renamed, words), []
-    body += f"\n\ndvk_program = {name('run')}" if backend == "cpp" else \
-        f"\n\ndvk_program = dvk_sized({name('run')}, {{{', '.join(f'{name(n)!r}: {v}' for n, v in sizes.items())}}})"
+        numbers = ", ".join(f"{name(n)!r}: {v}" for n, v in sizes.items())
+        runtime = f"{LAUNCHER}\n\ndvk_program = dvk_sized({name('run')}, {{{numbers}}})"
     title = title or "compact text"
     fused = dropin.Fused(captured, program, replay)
-    source = dropin.write(task, [fused], kernels=body, load=load, embedded=functions, title=title, header=header)
+    source = dropin.write(task, [fused], kernels=body, runtime=runtime, load=load, title=title, header=header)
     return Candidate(source=source, backend=backend, proposer=proposer, title=title, skills=skills)
 
 
@@ -172,23 +166,23 @@ def _triton_parts(python: str, sizes: Mapping[str, int], aliases: list[str], ren
     numbers = {**sizes, **frame.CONSTANTS}
     lines = [f"{renamed.get(n, n)} = dvk_size({v!r})" for n, v in numbers.items() if renamed.get(n, n) in words]
     # Called inside kernels and outside them.
-    functions = [f"{name} = triton.constexpr_function({name})" for name in ("dvk_cdiv", "dvk_pow2")]
+    functions = [f"{name} = triton.constexpr_function({name})" for name in ("dvk_cdiv", "dvk_pow2") if name in " ".join(aliases)]
     return "\n\n".join([frame.triton_helpers(words), "\n".join([*functions, *aliases, *lines]), python.rstrip()])
 
 
 def _cpp_parts(native: str, python: str, kernels: Mapping[str, int], sizes: Mapping[str, int], aliases: list[str],
-               renamed: Mapping[str, str]) -> tuple[str, list[str]]:
+               renamed: Mapping[str, str]) -> tuple[str, str, list[str]]:
     words = set(re.findall(r"\w+", python))
     lines = [*aliases, *(f"{renamed.get(n, n)} = {v}" for n, v in sizes.items() if renamed.get(n, n) in words)]
     if not kernels:
-        return "\n".join([*lines, python.rstrip()]), []
-    source = f'{frame.cpp_prelude(sizes)}\nextern "C" {{\n{native.rstrip()}\n}}'
+        return "\n".join([*lines, python.rstrip()]), "", []
+    numbers = "".join(f"constexpr long {name} = {value};\n" for name, value in sizes.items())
     names = {k: renamed.get(k, k) for k in kernels}
-    text = "\n".join([f"_DVK_FLAGS = {cpp.FLAGS!r}", f"_DVK_SOURCE = r'''\n{source}\n'''", *(f"{n} = None" for n in names.values()), *lines,
-                      "", python.rstrip()])
+    text = "\n".join([f"_DVK_SOURCE = r'''\n{numbers}extern \"C\" {{\n{native.rstrip()}\n}}\n'''", *(f"{n} = None" for n in names.values()),
+                      *lines, "", python.rstrip()])
     load = [f"global {', '.join(names.values())}", *cpp.LOAD]
-    load += [f"    {name} = dvk_function(library.{k}, {kernels[k]})" for k, name in names.items()]
-    return text, load
+    load += [f"{name} = dvk_function(library.{k}, {kernels[k]})" for k, name in names.items()]
+    return text, cpp.runtime(frame.cpp_prelude({})), load
 
 
 __all__ = ["Unreadable", "assemble"]

@@ -14,8 +14,6 @@ import torch
 
 from dvk.composer import cpp_scalar, triton_math
 from dvk.composer.embedded import dvk_kept
-from dvk.composer.triton import LAUNCHER
-from dvk.records import Backend
 
 CONSTANTS: dict[str, float] = {
     "SQRT_HALF": math.sqrt(0.5),
@@ -104,14 +102,12 @@ def dvk_jit(function: Any) -> Any:
     """A Triton kernel that is launched as `kernel[programs, warps](tensors)`."""
     import triton
 
-    launcher = dvk_launcher  # type: ignore[name-defined]  # noqa: F821 - the frame holds it
-
     class Kernel(dict):
         compiled = triton.jit(function)
 
         def __missing__(self, key: tuple[int, int]) -> Any:
             programs, warps = key
-            self[key] = launcher(self.compiled, programs, warps)
+            self[key] = dvk_launcher(self.compiled, programs, warps)  # type: ignore[name-defined]  # noqa: F821 - the drop-in holds it
             return self[key]
 
     return Kernel()
@@ -129,17 +125,11 @@ def dvk_function(function: Any, count: int) -> Callable[..., None]:
     return call
 
 
-def functions(backend: Backend) -> list[str]:
-    """The functions to copy in."""
-    own = ["dvk_pow2", "dvk_size", "dvk_sized", "dvk_graphed", "dvk_jit"] if backend == "triton" else ["dvk_function"]
-    return ["dvk_nhwc", "dvk_held", "dvk_cdiv", *own]
-
-
 def triton_helpers(words: set[str]) -> str:
-    """The launcher and the helper functions that a text calls."""
+    """The helper functions that a text calls."""
     used = {n for n in triton_math.HELPERS if n in words}
     used = triton_math.with_needs(used)
-    return "\n\n".join([LAUNCHER, *(text for name, text in triton_math.HELPERS.items() if name in used)])
+    return "\n\n".join(text for name, text in triton_math.HELPERS.items() if name in used)
 
 
 def cpp_prelude(sizes: Mapping[str, int]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from pygments.lexers import CppLexer, PythonLexer  # type: ignore[import-untyped]
 from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 
+from dvk.composer.apart import to_the_top
 from dvk.pipelines.report.markup import Markup, el, join, plain
 
 CLASSES = (
@@ -38,16 +39,26 @@ def highlight(source: str) -> Markup:
 def without_original(best: str, original: str) -> tuple[str, int]:
     """`best` with its copy of `original` replaced by one comment, and how many lines that took; 0 without a copy."""
     body = original.strip()
-    for copy in (body, repr(original), repr(body)):
+    for copy in (body, below_others(body), repr(original), repr(body)):
         if body and copy in best:
             num_lines = len(body.splitlines())
             return best.replace(copy, f"# … the original source, {num_lines} lines, unchanged …", 1), num_lines
     return best, 0
 
 
+def below_others(original: str) -> str:
+    """The text as a drop-in holds it below its kernels; as it is where it is no Python."""
+    try:
+        return to_the_top(original)[1]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return original
+
+
 def kernels_first(best: str) -> str:
     """A drop-in's text with its kernels before all else: what was written for the task, before what guards it. As it is where that
-    cannot be told."""
+    cannot be told, or where they come first already."""
+    if "Written by dvk" in best.partition("\n")[0]:
+        return best
     try:
         tree = ast.parse(best)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
