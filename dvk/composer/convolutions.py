@@ -6,7 +6,8 @@ an output are bound by memory: a `window` kernel), pointwise (a matrix product o
 product over channels and places). Convolutions of many channels over more than one place stay with the library.
 
 Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class.
-Padding is zeros that are multiplied: a weight that is not finite makes NaN at an edge, where torch leaves the place out.
+Padding is zeros that are multiplied: a weight that is not finite makes NaN at an edge, where torch mostly leaves the place out. On
+CPUs the drop-in looks at the weights, once until they change, and runs the original where one is not finite.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ def _rule(recipe: str, covers: Callable[[Convolution], bool], marks: Callable[[L
     @own_rule(recipe, *OPERATORS)
     def convolve(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
         conv = described(node, args, kwargs)
-        return finish(low, node, lowered(low, conv, **marks(low, conv))) if conv is not None and covers(conv) else None
+        if conv is None or not covers(conv) or not low.assume_finite(node.args[1], (n for w in conv.over for n in (w.ahead, w.behind))):
+            return None
+        return finish(low, node, lowered(low, conv, **marks(low, conv)))
 
 
 def _product(low: Lowering, conv: Convolution) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from dvk.composer.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
 from dvk.composer.effects import checks, draws, is_step, written
-from dvk.composer.lowering import PrimGraph, walk_refs
+from dvk.composer.lowering import FINITE, PrimGraph, walk_refs
 from dvk.composer.pieces import SUMMED
 from dvk.composer.prims import Prim, View, operand_index, reduced_dims
 from dvk.composer.product_groups import is_sound
@@ -115,7 +115,7 @@ def live(graph: PrimGraph) -> list[Prim]:
     """Primitives that an output or a side effect needs, in order."""
     needed = set(output_bases(graph))
     for prim in reversed(graph.prims):
-        if prim.kind == "extern" and prim.node is not None and _has_effect(prim):
+        if prim.kind == "extern" and prim.node is not None and (_has_effect(prim) or prim.op == FINITE):
             needed.add(prim)
         if prim in needed:
             needed.update(o.base for o in prim.operands if isinstance(o, View))

@@ -19,7 +19,7 @@ from dvk.composer import carried, cudnn, steps, structures
 from dvk.composer.affine import contiguous_strides
 from dvk.composer.fuse import Group, Partition, output_bases
 from dvk.composer.kernel import READS, Buffer, Kernel
-from dvk.composer.lowering import PrimGraph
+from dvk.composer.lowering import FINITE, PrimGraph
 from dvk.composer.prims import Prim, View
 from dvk.composer.recurrence import RECURRENT, Recurrence
 from dvk.records import Graph, Node
@@ -297,10 +297,22 @@ class HostWriter:
         elif node.op == "left":
             self.lines += steps.left_lines(node, name, self.value, self._literal)
             self.left.update(steps.left_place(node))
+        elif node.op == FINITE:
+            self._look(node, name)
         elif node.op == "expect":
             self.lines += steps.expect_lines(node, name, self._literal)
         else:
             self.lines.append(f"{name} = {self._call(node)}")
+
+    def _look(self, node: Node, name: str) -> None:
+        """Go back where a weight is not finite."""
+        value, source = self._literal(node.args[0]), self.prims.values[node.args[0]["ref"]].base
+        if source.node is not None and source.node.op == "input":
+            self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
+        else:
+            key = self._maker("lambda w: bool(torch.isfinite(w).all())", (self._origin(node.args[0]),))
+            self.lines.append(f"{name} = dvk_derived(_dvk_values, {key}, ({value},), _dvk_make{key})")
+        self.lines += [f"if not {name}:", f"    {steps.GO_BACK}"]
 
     def _recurrence(self, node: Node, name: str) -> None:
         """Run a recurrent layer; `name` becomes the tuple of its results."""

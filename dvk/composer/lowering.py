@@ -10,13 +10,13 @@ leaves it only under a separate recipe.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from dvk.composer import pieces
-from dvk.composer.effects import refs, touched
+from dvk.composer.effects import draws, is_step, refs, touched, written
 from dvk.composer.magnitude import INFINITE, largest
 from dvk.composer.prims import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
 from dvk.records import Graph, Node
@@ -27,6 +27,10 @@ RULES: dict[str, Rule] = {}
 
 OWN: dict[str, dict[str, Rule]] = {}
 """Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
+
+
+FINITE = "finite"
+"""A step that looks at a weight and lets the original run where one of its elements is not finite."""
 
 
 class Declined(Exception):
@@ -73,8 +77,11 @@ class Lowering:
     kept_whole: set[Prim] = field(default_factory=set)
     """Computed values of which no piece is computed again: it would cost more than to read it."""
     pieces: dict[View, View] = field(default_factory=dict)
+    has_effects: bool = False
+    """A call writes memory, draws random numbers or is left to PyTorch: no program may end halfway and let the original run instead."""
     _settled: dict[View, View] = field(default_factory=dict)
     _largest: dict[Prim, float] = field(default_factory=dict)
+    _looked_at: set[View] = field(default_factory=set)
 
     def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
@@ -137,6 +144,31 @@ class Lowering:
         value = self.settled(View(view.base))
         assert isinstance(value, View)
         return View(value.base, view.steps)
+
+    def assume_finite(self, weight: Any, margins: Iterable[int]) -> bool:
+        """Zeros around a tensor are multiplied, which is 0 for finite weights alone: have the host look at them, and run the original else.
+
+        The answer is known again until a weight changes. On a GPU the host does not look: it would have to wait.
+
+        Args:
+            weight: the operand as the graph has it.
+            margins: elements of padding.
+
+        Returns:
+            Whether the host can look, or need not.
+        """
+        if self.device != "cpu" or not any(margins):
+            return True
+        name = weight.get("ref") if isinstance(weight, dict) else None
+        node, view = self.nodes.get(name or ""), self.values.get(name or "")
+        held = node is not None and node.op in ("param", "buffer", "const", "derived", "input")
+        if node is None or not isinstance(view, View) or self.has_effects or not held:
+            return False
+        if view not in self._looked_at:
+            self._looked_at.add(view)
+            check = Prim("extern", FINITE, (), "none", (view,), {}, Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)))
+            self.order.insert(self.order.index(view.base) + 1, check)
+        return True
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""
@@ -273,7 +305,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     register_rules()
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
-                     tf32=tf32)
+                     tf32=tf32, has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes))
     kept = pinned(graph) | unknown(graph)
     origins: dict[Prim, str] = {}
     read: set[str] = set()

@@ -96,7 +96,9 @@ def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     found = [phases(*each) for each in zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], weight.shape[2:], strides,
                                            ahead, gaps, strict=True)]
     over = [each for each in found if each is not None]
-    return finish(low, node, lowered(low, x, weight, bias, over, groups)) if len(over) == count else None
+    if len(over) != count or not low.assume_finite(node.args[1], (n for each in over for n in (each.window.ahead, each.window.behind))):
+        return None
+    return finish(low, node, lowered(low, x, weight, bias, over, groups))
 
 
 def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Sequence[Phases], groups: int) -> View:

@@ -113,6 +113,7 @@ class Program:
             "dvk_strided": embedded.dvk_strided,
             "dvk_derived": embedded.dvk_derived,
             "dvk_finite": dvk_finite,
+            "dvk_else": object(),
             "dvk_named": dvk_named,
             "dvk_made": dvk_made,
             "dvk_renew": embedded.dvk_renew,
@@ -135,7 +136,8 @@ class Program:
         if "run" not in self.namespace:
             compiled([self])
         with torch.no_grad():
-            return self.namespace["run"](self.module, *(args or self.args))
+            result = self.namespace["run"](self.module, *(args or self.args))
+        return self.eager(*args) if result is self.namespace["dvk_else"] else result
 
     def eager(self, *args: Any) -> Any:
         """What PyTorch computes."""

@@ -116,7 +116,7 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
     fused = [o for o in operators if o in RULES]
     found = []
     wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
-    owned = _owned(apart) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    owned = _owned(apart, device) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
     for recipe in wanted:
         if device not in recipe.devices or backend not in recipe.backends:
             continue
@@ -160,16 +160,16 @@ def unspoken(backend: str) -> tuple[str, ...]:
     return tuple(name for name in UNSPOKEN if name not in SPOKEN.get(backend, ()))
 
 
-def _owned(graph: Graph) -> set[str]:
+def _owned(graph: Graph, device: str) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
     of = {node.name: OWN[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
     if not of:
         return set()
-    without = lower(graph, may_own=lambda recipe: False).values
+    without = lower(graph, may_own=lambda recipe: False, device=device).values
     found = set()
     for recipe in {recipe for rules in of.values() for recipe in rules}:
-        alone = lower(graph, may_own=recipe.__eq__).values
+        alone = lower(graph, may_own=recipe.__eq__, device=device).values
         if any(recipe in rules and _left(without[name]) and not _left(alone[name]) for name, rules in of.items()):
             found.add(recipe)
     return found
