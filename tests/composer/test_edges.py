@@ -32,7 +32,8 @@ def looks(program: Program) -> int:
 
 
 def agree(program: Program, x: torch.Tensor) -> None:
-    torch.testing.assert_close(program.run(x), program.eager(x), rtol=2e-2 if x.dtype is torch.bfloat16 else 1e-4, atol=1e-2, equal_nan=True)
+    rtol = 2e-2 if x.dtype is torch.bfloat16 else 1e-4
+    torch.testing.assert_close(program.run(x), program.eager(x), rtol=rtol, atol=1e-2, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
