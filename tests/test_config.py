@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from dvk.config import Config, load
+from dvk.config import Config, changed, load, names, split
+from dvk.config.names import Named, named
 from dvk.errors import UsageError
 
 
@@ -89,3 +91,73 @@ def fields(section: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
 
 def test_every_setting_gives_its_reason() -> None:
     assert [key for key, field in fields(Config) if len(field.description or "") <= 15] == []
+
+
+NAMED = list(named(Config(), Config()))
+
+
+def test_settings_that_hold_names_say_where_the_names_are_listed() -> None:
+    """A text in the settings is a name of ours, or one of these, which nothing of ours lists."""
+    others = {"backbone.endpoint_url", "backbone.api_key_env", "remote.judge", "remote.engine", "remote.token_env", "diversity.suites",
+              "library.pinned", "collect.favoured"}
+
+    def texts(section: BaseModel, prefix: str = "") -> set[str]:
+        found: set[str] = set()
+        for key, about in type(section).model_fields.items():
+            value = getattr(section, key)
+            if isinstance(value, BaseModel):
+                found |= texts(value, f"{prefix}{key}.")
+            elif about.annotation in (str, str | None, tuple[str, ...], dict[str, float]):
+                found.add(f"{prefix}{key}")
+        return found
+
+    assert texts(Config()) == others | {field.key for field in NAMED}
+
+
+@pytest.mark.parametrize("field", NAMED, ids=lambda field: field.key)
+def test_an_unknown_name_is_refused_when_settings_are_loaded(field: Named, tmp_path: Path) -> None:
+    table = isinstance(field.default, dict)
+    known = names.load(field.table)
+    for name in [*known, *field.also]:
+        load(settings=[f"{field.key}.{name}=1" if table else f"{field.key}={json.dumps(name)}"])
+    with pytest.raises(UsageError, match=field.key) as caught:
+        load(settings=[f"{field.key}.grop=1" if table else f"{field.key}=grop"])
+    assert "`grop`" in caught.value.message and all(name in caught.value.hint for name in [*known, *field.also])
+    file = tmp_path / "dvk.toml"
+    section, _, last = field.key.rpartition(".")
+    file.write_text(f"[{field.key}]\ngrop = 1\n" if table else f"[{section}]\n{last} = 'grop'\n")
+    with pytest.raises(UsageError, match="grop"):
+        load(file)
+    with pytest.raises(UsageError, match="grop"):
+        changed(Config(), {f"{field.key}.grop" if table else field.key: 1 if table else "grop"})
+
+
+def test_a_name_may_be_a_users_own(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("def term(turn, settings):\n    return 1.0\n")
+    assert load(settings=[f"credit.advantage={file}:term"]).credit.advantage == f"{file}:term"
+    for wrong in (f"{file}:other", f"{tmp_path}/none.py:term"):
+        with pytest.raises(UsageError, match="credit.advantage"):
+            load(settings=[f"credit.advantage={wrong}"])
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_parts_of_a_key_may_be_quoted(tmp_path: Path, quote: str) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("def term(turn, settings):\n    return 1.0\n")
+    name = f"{file}:term"
+    weights = load(settings=[f"rewards.weights.{quote}{name}{quote}=2"]).rewards.weights
+    assert weights == {**Config().rewards.weights, name: 2.0}
+    assert load(settings=[f"{quote}judge{quote} . {quote}num_seeds{quote} = 3"]).judge.num_seeds == 3
+    assert changed(Config(), {f"rewards.weights.{quote}{name}{quote}": 3}).rewards.weights[name] == 3.0
+
+
+@pytest.mark.parametrize("setting", ["rewards.weights.'x.py:term=1", 'rewards."weights"x=1', "'judge.num_seeds'=3", "judge."])
+def test_quotes_that_do_not_close_are_the_users_to_fix(setting: str) -> None:
+    with pytest.raises(UsageError):
+        load(settings=[setting])
+
+
+def test_a_key_ends_at_the_first_equals_sign_outside_quotes() -> None:
+    assert split("remote.judge=kernelgym:http://h/?a=b") == (["remote", "judge"], "kernelgym:http://h/?a=b")
+    assert split("a.'b=c'=d=e") == (["a", "b=c"], "d=e")

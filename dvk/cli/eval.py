@@ -70,8 +70,11 @@ def command(
     from dvk.pipelines.eval import Request, evaluate
 
     over: Any = tuple(b for b in baseline or () if b != "eager")
-    request = Request(suite, policy, turns, samples, iterations, window, library, no_skills, over, claim, backend, device,
-                      tuple(only or ()), workers, eval_mode, hygiene, kernelbench, out, resume, tuple(sys.argv))  # fmt: skip
+    request = Request(
+        suite=suite, policy=policy, turns=turns, samples=samples, iterations=iterations, window=window, library=library,
+        no_skills=no_skills, baselines=over, claim=claim, backend=backend, device=device, only=tuple(only or ()), workers=workers,
+        eval_mode=eval_mode, hygiene=hygiene, kernelbench=kernelbench, out=out, resume=resume, argv=tuple(sys.argv),
+    )
     summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 

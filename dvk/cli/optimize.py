@@ -69,23 +69,9 @@ def command(
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
     merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge})
     request = Request(
-        model,
-        tuple(inputs or ()),
-        tuple(also or ()),
-        tuple(init or ()),
-        eval_mode,
-        dtype,
-        device,
-        backend,
-        strategy,
-        tuple(baseline or ()),
-        library,
-        out,
-        resume,
-        tuple(sys.argv),
-        quiet=False,
-        backbone=backbone,
-        davinci=davinci,
+        spec=model, inputs=tuple(inputs or ()), also=tuple(also or ()), init=tuple(init or ()), eval_mode=eval_mode, dtype=dtype,
+        device=device, backend=backend, strategy=strategy, baselines=tuple(baseline or ()), library=library, out=out, resume=resume,
+        argv=tuple(sys.argv), backbone=backbone, davinci=davinci,
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))

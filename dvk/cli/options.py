@@ -12,4 +12,4 @@ Engine = Annotated[
     str | None,
     typer.Option(help="A Ray cluster that judges, and where models write: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto."),
 ]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value; a part with dots in quotes.")]

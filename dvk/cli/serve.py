@@ -36,4 +36,8 @@ def command(
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     merged = configuration.load(config, settings or [], {"serve.queue": queue})
-    serve(Request(host, port, workers, device, token_env, no_token, anew, require_kernels), merged)  # type: ignore[arg-type]  # the device is checked
+    request = Request(
+        host=host, port=port, workers=workers, device=device, token_env=token_env,  # type: ignore[arg-type]  # checked above
+        open_to_all=no_token, anew=anew, require_kernels=require_kernels,
+    )
+    serve(request, merged)

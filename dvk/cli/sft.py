@@ -107,8 +107,10 @@ def run(
     suites = [str(folder) for folder in against] if against else None
     merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs, "diversity.suites": suites})
     chosen = tuple(backend or BACKENDS)
-    request = Request(stages, tuple(data or ()), start, chosen, best_steps=best_steps, workers=workers,  # type: ignore[arg-type]  # checked
-                      out=out, resume=resume, argv=tuple(sys.argv))
+    request = Request(
+        stages=stages, data=tuple(data or ()), start=start, backends=chosen, best_steps=best_steps,  # type: ignore[arg-type]  # checked
+        workers=workers, out=out, resume=resume, argv=tuple(sys.argv),
+    )
     told = sft(request, merged)
     print(json.dumps(told) if as_json else "\n".join(lines(told)))
 

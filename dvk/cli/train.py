@@ -62,7 +62,8 @@ def command(
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    request = Request(start, steps, tasks, validation, library, backend, device, workers, out, resume, tuple(sys.argv), quiet=as_json)
+    request = Request(start=start, steps=steps, tasks=tasks, validation=validation, library=library, backend=backend, device=device,
+                      workers=workers, out=out, resume=resume, argv=tuple(sys.argv), quiet=as_json)
     merged = configuration.load(config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine})
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)

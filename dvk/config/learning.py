@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from dvk.config.names import names
 from dvk.config.section import Section
 
 
@@ -37,7 +38,7 @@ class Rewards(Section):
     weights: dict[str, float] = Field(
         {"correctness": 0.5, "speedup": 0.5, "coverage": 0.5, "format": 0.2},
         description="Parts of the reward by name (dvk.rewards.TERMS) and what each counts; format is ours. A table replaces them all, "
-        "rewards.weights.coverage=0 changes one.")
+        "rewards.weights.coverage=0 changes one.", json_schema_extra=names("reward term", "dvk.rewards:TERMS"))
     cap: float = Field(6.0, gt=0, description="Largest speedup that pays.")
     least: float = Field(0.0, ge=0, description="Smallest speedup that pays.")
     margin: float = Field(0.05, ge=0, description="By how much a milestone must be passed; noise of a search's timing.")
@@ -47,7 +48,7 @@ class Credit(Section):
     """From rewards to advantages. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
 
     advantage: str = Field("leave_one_out", description="How a value is compared with its peers': leave_one_out, grpo, reinforce, or "
-                           "path/to/file.py:Name.")
+                           "path/to/file.py:Name.", json_schema_extra=names("advantage", "dvk.learn.credit:ADVANTAGES"))
     gamma: float = Field(1.0, ge=0, le=1, description="How much of what later turns earned an earlier one is credited with.")
     policy: float = Field(1.0, ge=0, description="Weight of the policy's advantages; 0 leaves the role out.")
     selection: float = Field(0.3, ge=0, description="Weight of the selection's; 0 leaves the role out.")

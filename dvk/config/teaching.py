@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from dvk.config.names import names
 from dvk.config.section import Section
 
 MOST_PLAYED = 300
@@ -47,7 +48,8 @@ class Fit(Section):
                                 "there are a hundred times as many; without renderings 1.")
     quality_tasks: int = Field(32, ge=0, description="Held-out tasks that each checkpoint answers greedily, beside the training.")
     quality_s: float = Field(300.0, gt=0, description="Longest that measuring one checkpoint may take before it is given up.")
-    size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.")
+    size: str = Field("12m", description="Of a nano made from nothing: tiny, 5m, 12m, 17m.",
+                      json_schema_extra=names("size of nano", "dvk.backbone.nano:PRESETS"))
     vocabulary: int = Field(4096, ge=300, description="Tokens of a nano's tokenizer.")
     compile: bool | None = Field(None, description="torch.compile the decoder; null does where it pays.")
 
@@ -79,7 +81,8 @@ class Diversity(Section):
         0.9, gt=0, le=1, description="Similarity of modules from which on a task is a suite's: one operator of twenty replaced.")
     duplicate: float = Field(
         0.9, gt=0.5, le=1, description="Similarity of answers from which on two are duplicates: a renamed copy, another block size.")
-    method: str = Field("structure", description="How structures are clustered: structure, hdbscan, none, or path/to/file.py:function.")
+    method: str = Field("structure", description="How structures are clustered: structure, hdbscan, none, or path/to/file.py:function.",
+                        json_schema_extra=names("clustering method", "dvk.learn.diversity.methods:METHODS", also=["none"]))
     similar: float = Field(
         0.6, gt=0, le=1, description="Average similarity within a cluster of structures: the same kernel with one operator more or less.")
     hdbscan_smallest: int = Field(5, ge=2, description="Smallest cluster of method hdbscan; its library's default.")

@@ -45,7 +45,7 @@ class Job:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What `dvk verify` was asked."""
 

@@ -84,13 +84,7 @@ class Added(NamedTuple):
 class Library:
     """A skill library on disk; use as a context manager or `close()` it."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path):
-        """For `open`; callers use that."""
-        self.path = path
-        self._connection = connection
-
-    @classmethod
-    def open(cls, path: Path | str | None = None, *, create: bool = False) -> Library:
+    def __init__(self, path: Path | str | None = None, *, create: bool = False):
         """Open the library at `path`, by default `default_path()`.
 
         The default one is built from the seed skills on first use, and later takes over seeds that changed
@@ -103,16 +97,20 @@ class Library:
         Raises:
             LibraryError: no library there, not one, or not readable.
         """
-        chosen = Path(path) if path is not None else default_path()
-        seeded = chosen.absolute() == default_path().absolute()
-        connection = schema.connect(chosen, create=create or seeded)
+        self.path = Path(path) if path is not None else default_path()
+        seeded = self.path.absolute() == default_path().absolute()
+        self._connection = schema.connect(self.path, create=create or seeded)
         try:
-            with schema.reported(chosen):
-                _prepare(connection, seeded)
+            with schema.reported(self.path):
+                _prepare(self._connection, seeded)
         except BaseException:  # an interrupt, too, must not leave it open
-            connection.close()
+            self._connection.close()
             raise
-        return cls(connection, chosen)
+
+    @classmethod
+    def open(cls, path: Path | str | None = None, *, create: bool = False) -> Library:
+        """The same as `Library(path, create=create)`."""
+        return cls(path, create=create)
 
     def close(self) -> None:
         """Release the file; harmless when repeated."""

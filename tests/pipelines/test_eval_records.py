@@ -208,7 +208,7 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        evaluate(Request(Path("nowhere"), **given), Config())
+        evaluate(Request(suite=Path("nowhere"), **given), Config())
 
 
 @pytest.mark.parametrize("policy", ["refine:x", "best_of_n:x"])
@@ -229,7 +229,7 @@ def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(monkeypatc
     monkeypatch.setattr(playing, "retrieve", lambda *_: (make_skill("a"),))
 
     def skills(library: Path | None) -> set[tuple[str, ...]]:
-        request = Request(Path("x"), policy, turns=6, library=library)
+        request = Request(suite=Path("x"), policy=policy, turns=6, library=library)
         subject, few = Subject(TASK, CAPTURED, "cpp"), configured(schemes=1, rollouts=2)
         played = list(playing.play_strategy([subject], request, few, Judge(), counting()))  # type: ignore[arg-type]  # tests' own
         return {turn.candidate.skills for one in played for turn in one.traces[0].turns if turn.candidate is not None}
@@ -242,7 +242,7 @@ def test_a_policy_that_is_not_there_leaves_no_run(tmp_path: Path, policy: str) -
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "a.py").write_text("")
     with pytest.raises(UsageError, match="/nope"):
-        evaluate(Request(tmp_path / "tasks", policy, device="cpu", out=tmp_path / "run"), Config())
+        evaluate(Request(suite=tmp_path / "tasks", policy=policy, device="cpu", out=tmp_path / "run"), Config())
     assert not (tmp_path / "run").exists()
 
 
@@ -325,7 +325,7 @@ def test_composer_and_model_side_by_side(tmp_path: Path) -> None:
     for name, width in (("one", "96"), ("two", "80")):
         (tmp_path / f"{name}.py").write_text(SOURCE.replace("96", width))
     config = Config().model_copy(update={"rollout": Rollout(schemes=0, rollouts=2, turns=1)})
-    found = evaluate(Request(tmp_path, "auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
+    found = evaluate(Request(suite=tmp_path, policy="auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
     assert found["fast_p"]["0"] == 1.0 and found["cost"]["completion_tokens"] > 0
     episodes = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
     for played in episodes:

@@ -45,7 +45,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
 def again(
     folder: Path, episodes: list[Episode], known: Mapping[tuple[str, int], Verdict] | None = None, **asked: Any
 ) -> list[dict[str, Any]]:
-    request = Request(folder, **{"baselines": ("compile",), **asked})
+    request = Request(suite=folder, **{"baselines": ("compile",), **asked})
     with Progress(len(episodes)) as progress:
         return list(second.time_again(episodes, dict(known or {}), request, Config(), progress, 1))
 

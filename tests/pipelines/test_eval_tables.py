@@ -215,7 +215,7 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b", "c", "d"))
     monkeypatch.setattr(machine, "num_cores", lambda: 64)
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (79 << 30,) * 4)
-    request, judges = Request(Path("x")), 10
+    request, judges = Request(suite=Path("x")), 10
     assert workers_for(request, Config(), "cuda") == 4 * judges and workers_for(request, Config(), "cpu") == 2
     two = Config.model_validate({"rollout": {"judges": 2}})
     assert workers_for(request, two, "cuda") == 8 and workers_for(request, two, "cpu") == 2
@@ -225,13 +225,13 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers_for(request, Config(), "cuda") == 4
     task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
     assert len({gpu_for(task, number) for number in range(4 * judges)}) == 4
-    assert workers_for(Request(Path("x"), workers=3), Config(), "cuda") == 3
+    assert workers_for(Request(suite=Path("x"), workers=3), Config(), "cuda") == 3
 
 
 def test_one_sample_is_greedy_and_several_are_drawn() -> None:
     config = Config()
-    assert played(Request(Path("x")), config).rollout.temperature == 0.0
-    several = played(Request(Path("x"), samples=4, turns=2), config).rollout
+    assert played(Request(suite=Path("x")), config).rollout.temperature == 0.0
+    several = played(Request(suite=Path("x"), samples=4, turns=2), config).rollout
     assert several.temperature == config.rollout.temperature and (several.rollouts, several.turns) == (4, 2)
-    scaled = played(Request(Path("x"), turns=6, iterations=10, window=5), config)
+    scaled = played(Request(suite=Path("x"), turns=6, iterations=10, window=5), config)
     assert (scaled.rollout.iterations, scaled.rollout.window) == (10, 5) and scaled.agents.kept_attempts == 6

@@ -202,13 +202,13 @@ def test_one_bad_reference_of_several_is_a_verdict(tmp_path: Path, monkeypatch: 
     for name in ("good", "bad", "odd", "fine"):
         (tmp_path / f"{name}.py").write_text("")
         jobs.append(verify.Job(str(tmp_path / f"{name}.py"), name, f"# {name}"))
-    asked = verify.Request(tuple(jobs), "batch", tier="smoke", device="cpu", workers=1, out=tmp_path / "run", anew=True)
+    asked = verify.Request(jobs=tuple(jobs), name="batch", tier="smoke", device="cpu", workers=1, out=tmp_path / "run", anew=True)
     rows, run = verify.verify(asked, QUICK)
     assert [row.verdict.status for row in rows] == [Status.OK, Status.BROKEN_TASK, Status.BROKEN_TASK, Status.OK]
     assert rows[1].verdict.error == "it holds NaN" and "KeyError" in str(rows[2].verdict.error)
     assert [path.name for path in (run / "tracebacks").iterdir()] == ["odd.txt"]
     with pytest.raises(TaskError):
-        verify.verify(verify.Request((jobs[1],), "one", tier="smoke", device="cpu", out=tmp_path / "other"), QUICK)
+        verify.verify(verify.Request(jobs=(jobs[1],), name="one", tier="smoke", device="cpu", out=tmp_path / "other"), QUICK)
 
 
 # ---------------------------------------------------------------- whole evaluations
@@ -237,7 +237,7 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
     for path in FILES.glob("*.py"):
         shutil.copy(path, suite)
     config: Config = QUICK
-    summary = evaluate(Request(suite, turns=1, device="cpu", out=tmp_path / "run"), config)
+    summary = evaluate(Request(suite=suite, turns=1, device="cpu", out=tmp_path / "run"), config)
     rows = {row["task"]: row for row in map(json.loads, (tmp_path / "run" / "results.jsonl").read_text().splitlines())}
     assert set(rows) == {*ODD, "foreach", "where_bools"}
     assert rows["good"]["status"] == "ok" and rows["good"]["error"] is None
@@ -258,7 +258,7 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
         (run / name).unlink()
     manifest = run / "run.json"
     manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
-    again = evaluate(Request(suite, turns=1, device="cpu", out=run, resume=True), config)
+    again = evaluate(Request(suite=suite, turns=1, device="cpu", out=run, resume=True), config)
     assert again["num_tasks"] == summary["num_tasks"]
 
 

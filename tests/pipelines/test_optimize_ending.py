@@ -71,7 +71,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
         monkeypatch.setattr(session, "open_court", court)
         config = Config()
         config = config.model_copy(update={"optimize": config.optimize.model_copy(update={"budget_s": budget_s})})
-        request = Request(str(tmp_path / "model.py"), out=tmp_path / "run", device="cpu", quiet=quiet, resume=resume)
+        request = Request(spec=str(tmp_path / "model.py"), out=tmp_path / "run", device="cpu", quiet=quiet, resume=resume)
         return optimize(request, config)
 
     return run

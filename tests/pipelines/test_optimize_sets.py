@@ -106,7 +106,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 
     def run(made: Made, *also: str, **options: Any) -> dict[str, Any]:
         monkeypatch.setattr(session, "open_court", made)
-        return optimize(Request(str(tmp_path / "model.py"), also=also, out=tmp_path / "run", device="cpu", quiet=True, **options), Config())
+        asked = Request(spec=str(tmp_path / "model.py"), also=also, out=tmp_path / "run", device="cpu", quiet=True, **options)
+        return optimize(asked, Config())
 
     return run
 

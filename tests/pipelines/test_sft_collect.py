@@ -38,7 +38,7 @@ CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sft") / "run"
-    told = sft(Request(("collect",), backends=("cpp",), workers=1, out=folder), CONFIG)
+    told = sft(Request(stages=("collect",), backends=("cpp",), workers=1, out=folder), CONFIG)
     return folder, told["collect"]
 
 
@@ -105,7 +105,7 @@ def test_summaries_learn_what_made_a_conversation_faster(collected: tuple[Path, 
 def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     before = (folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))
-    told = sft(Request(("collect",), backends=("cpp",), workers=1, out=folder, resume=True), CONFIG)["collect"]
+    told = sft(Request(stages=("collect",), backends=("cpp",), workers=1, out=folder, resume=True), CONFIG)["collect"]
     assert told["tasks"] == 3 and told["played_played"] == 1
     assert ((folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))) == before
 
@@ -113,7 +113,7 @@ def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) ->
 @pytest.mark.slow
 def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
-    told = sft(Request(("filter", "diversify"), out=folder, resume=True), CONFIG)
+    told = sft(Request(stages=("filter", "diversify"), out=folder, resume=True), CONFIG)
     assert told["filter"]["kept"] and told["diversify"]["num_rows"] == told["filter"]["kept"]
     given = {e.id for path in (folder / "collect").rglob("*.jsonl") if path.name != "blocks.jsonl" for e in read(path)}
     kept = {e.id for e in read(folder / "diversify" / "kept.jsonl")}
@@ -147,7 +147,7 @@ def test_what_is_played_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(stages, "default_device", lambda: "cpu")
     config = Config.model_validate({"collect": {"tasks": 20}})
     for number, backend in enumerate(BACKENDS):
-        sft(Request(("collect",), backends=(backend,), out=tmp_path / str(number)), config)
+        sft(Request(stages=("collect",), backends=(backend,), out=tmp_path / str(number)), config)
     assert asked == [20], "Triton's texts cannot be timed here"
     said = capfd.readouterr().err.splitlines()
     assert said == ["writing texts for 20 tasks, then playing 0 others", "writing texts for 20 tasks, then playing 20 others"]
@@ -171,7 +171,7 @@ def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
 
 def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was collected"):
-        sft(Request(("diversify",), out=tmp_path / "empty"), CONFIG)
+        sft(Request(stages=("diversify",), out=tmp_path / "empty"), CONFIG)
 
 
 @pytest.mark.parametrize("free_gib, asked, given", [

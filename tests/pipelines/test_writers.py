@@ -275,7 +275,7 @@ def test_eval_with_a_node_killed_in_mid_run(nodes: Any, tmp_path: Path, monkeypa
 
     def played(name: str, config: Config) -> list[Episode]:
         out = tmp_path / name
-        told = evaluate(Request(suite, SPEC, backend="cpp", device="cpu", out=out), config)
+        told = evaluate(Request(suite=suite, policy=SPEC, backend="cpp", device="cpu", out=out), config)
         assert told["num_tasks"] == 4 and told["cost"]["completion_tokens"] > 0
         return [Episode.model_validate_json(line) for line in (out / EPISODES).read_text().splitlines()]
 

@@ -16,6 +16,7 @@ Every episode is on disk as it ends, so a killed run goes on with the tasks that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 from typing import Any
 
 from dvk import search
@@ -58,7 +59,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
         problems, config = suites.settled(problems, run), writers.settled(request.model, config)
         workers = playing.workers_for(request, config, device)
-        with Progress(len(problems)) as progress, Meter(run) as meter:
+        with Progress(len(problems), file=StringIO() if request.quiet else None) as progress, Meter(run) as meter:
             progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
                          f"{workers} candidates at a time: {run.path}")
             episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]

@@ -22,7 +22,7 @@ Over = Literal["eager", "compile", "max-autotune"]
 """What a speedup is over."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asked for."""
 
@@ -52,6 +52,8 @@ class Request:
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()
+    quiet: bool = False
+    """Show no progress."""
 
     @property
     def strategy(self) -> str | None:

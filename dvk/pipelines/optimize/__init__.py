@@ -43,7 +43,7 @@ from dvk.skills import Library
 TASKS = "task.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asked for."""
 

@@ -33,7 +33,7 @@ LEAST_WORKERS = 2
 """One compiles while another is timed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asked for."""
 

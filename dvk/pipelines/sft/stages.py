@@ -33,7 +33,7 @@ STAGES = ("collect", "filter", "diversify", "fit")
 BACKENDS: tuple[Backend, ...] = ("triton", "cpp")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asked for."""
 

@@ -51,7 +51,7 @@ LEARNING_BYTES = 8 << 30
 one of 160 answers of nano's takes 7 GB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asked for."""
 

@@ -1,0 +1,387 @@
+"""The Python text of live classes and functions: what another process runs to have the same ones.
+
+What can be imported is imported. What cannot (defined in a script, a notebook cell, a session or inside a function) is written
+out: its own source, and whatever that reads of its globals and its closure, with the values that these have now. A script's other
+statements are not repeated, so its text can be run without running the script.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.util
+import inspect
+import linecache
+import math
+import os
+import symtable
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+MAX_LITERAL = 400
+"""Characters of a constant that is written into the text; longer ones travel with the weights."""
+ATOMS = (bool, int, str, bytes, type(None))
+
+
+class NoSource(Exception):
+    """There is no text for it, or it is not what its text says: why."""
+
+
+class Text:
+    """The text under way: imports, definitions in an order in which they run, and values that no text can hold.
+
+    Attributes:
+        imports: statements.
+        definitions: statements that follow them.
+        values: global name → value, for what has no text.
+        roots: folders outside Python's own that are imported from.
+    """
+
+    def __init__(self) -> None:
+        self.imports: list[str] = []
+        self.definitions: list[str] = []
+        self.values: dict[str, Any] = {}
+        self.roots: list[str] = []
+        self.bound: dict[str, Any] = {"os": os, "sys": sys, "torch": torch}
+        self._defined: dict[int, str] = {}
+        self._held: list[Any] = []
+
+    def bind(self, name: str, value: Any) -> None:
+        """Have the global `name` stand for `value`.
+
+        Raises:
+            NoSource: the name stands for something else already, or the value has no source.
+        """
+        if name in self.bound:
+            if self.bound[name] is not value and not (type(value) in ATOMS and self.bound[name] == value):
+                raise NoSource(f"two different things in it are called `{name}`")
+            return
+        self.bound[name] = value
+        if isinstance(value, ModuleType):
+            self._import_module(name, value)
+        elif value is None:
+            self.definitions.append(f"{name} = None")
+        elif (found := import_path(value)) is not None:
+            self.needs(found[0])
+            first, _, rest = found[1].partition(".")
+            self.imports.append(f"from {found[0]} import {first}" + (f" as {name}" if name != first and not rest else ""))
+            if rest:
+                self.definitions.append(f"{name} = {found[1]}")
+        elif isinstance(value, (type, FunctionType)):
+            if (own := self.define(value)) != name:
+                self.definitions.append(f"{name} = {own}")
+        elif (text := literal(value)) is not None:
+            self.definitions.append(f"{name} = {text}")
+        else:
+            self.values[name] = value
+
+    def define(self, value: Any) -> str:
+        """The global name under which the text defines a class or function that cannot be imported.
+
+        Raises:
+            NoSource: see `bind`.
+        """
+        if id(value) in self._defined:
+            return self._defined[id(value)]
+        source = Source.of(value)
+        name = source.name or f"lambda_{len(self._defined)}"
+        if self.bound.setdefault(name, value) is not value:
+            raise NoSource(f"two different things in it are called `{name}`")
+        self._defined[id(value)] = name
+        self._held.append(value)
+        for used in sorted(source.reads()):
+            if used != name and used in source.namespace:
+                self.bind(used, source.namespace[used])
+        self.definitions.append(source.text if source.name else f"{name} = {source.text}")
+        self.definitions += source.changes()
+        if getattr(value, "__qualname__", name) != (source.name or "<lambda>"):  # drop-ins know what a module holds by these names
+            self.definitions.append(f"{name}.__qualname__ = {value.__qualname__!r}")
+        return name
+
+    def needs(self, module: str) -> None:
+        """The text, or what travels with it, imports from this module."""
+        root = root_of(module)
+        if root is not None and root not in self.roots:
+            self.roots.append(root)
+
+    def _import_module(self, name: str, module: ModuleType) -> None:
+        if not importable(module.__name__):
+            raise NoSource(f"`{name}` is a module that cannot be imported")
+        self.needs(module.__name__)
+        plain = name == module.__name__
+        self.imports.append(f"import {module.__name__}" + ("" if plain else f" as {name}"))
+
+
+class Source:
+    """Where a class or function is written.
+
+    Attributes:
+        name: what it is called there; empty for a lambda.
+        text: its statement, or the expression of a lambda.
+        namespace: the globals it reads, and what its closure holds.
+    """
+
+    def __init__(self, value: Any, name: str, node: ast.AST, file_text: str, namespace: dict[str, Any]):
+        self.value, self.name, self.node, self.namespace = value, name, node, namespace
+        self.text = ast.get_source_segment(file_text, node) or "" if not name else segment(file_text, node)
+
+    @staticmethod
+    def of(value: Any) -> Source:
+        """Raises NoSource: it has none, or has been changed since it was read."""
+        return _of_class(value) if isinstance(value, type) else _of_function(value)
+
+    def reads(self) -> set[str]:
+        """Global names that the text reads."""
+        found: set[str] = set()
+        tables = [symtable.symtable(self.text, "<text>", "exec")]
+        while tables:
+            table = tables.pop()
+            top = table.get_type() == "module"
+            found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+            tables += table.get_children()
+        return {name for name in found if not hasattr(builtins, name) or name in self.namespace}
+
+    def changes(self) -> Iterator[str]:
+        """Statements that set class attributes whose values are no longer those of the text.
+
+        Raises:
+            NoSource: such a value has no text.
+        """
+        if not isinstance(self.value, type) or not isinstance(self.node, ast.ClassDef):
+            return
+        written = _assigned(self.node)
+        for key, value in vars(self.value).items():
+            if key.startswith("__") or callable(value) or hasattr(value, "__get__") or key == "_abc_impl":
+                continue
+            if key in written and (written[key] is None or _literally(written[key], value)):
+                continue
+            if (text := literal(value)) is None:
+                raise NoSource(f"`{self.name}.{key}` was set after the class was defined")
+            yield f"{self.name}.{key} = {text}"
+
+
+class _File:
+    """The text of the file, or cell, that a function was compiled from."""
+
+    def __init__(self, name: str, namespace: dict[str, Any]):
+        self.text = "".join(linecache.getlines(name, namespace))
+        if not self.text:
+            raise NoSource("its source is not known to Python, as of what is typed into a plain session")
+        try:
+            self.tree = ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError):
+            raise NoSource("its source is not known to Python") from None
+
+    @cached_property
+    def codes(self) -> list[CodeType]:
+        """All code in the file."""
+        found, pending = [], [compile(self.text, "<text>", "exec", dont_inherit=True)]
+        while pending:
+            found.append(pending.pop())
+            pending += [held for held in found[-1].co_consts if isinstance(held, CodeType)]
+        return found
+
+    def check(self, code: CodeType) -> None:
+        """Raises NoSource: the text at the code's place is not what the code was compiled from."""
+        if not any(_same(code, one) for one in self.codes):
+            raise NoSource("its source was edited since it was imported")
+
+
+def _of_function(function: FunctionType) -> Source:
+    inner = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        raise NoSource(f"`{getattr(function, '__name__', function)}` is not a Python function")
+    file = _File(code.co_filename, inner.__globals__)
+    file.check(code)
+    namespace = {**inner.__globals__, **_closure(inner)}
+    if code.co_name == "<lambda>":
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Lambda) and node.lineno >= code.co_firstlineno and _written_as(node, file, code):
+                return Source(function, "", node, file.text, namespace)
+        raise NoSource("the place where the lambda is written was not found")
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _first(node) == code.co_firstlineno:
+            return Source(function, node.name, node, file.text, namespace)
+    raise NoSource(f"the place where `{code.co_name}` is defined was not found")
+
+
+def _of_class(kind: type) -> Source:
+    methods = [inspect.unwrap(one) for one in _functions(kind)]
+    own = [one for one in methods if one.__code__.co_name != "<lambda>" and not one.__code__.co_filename.startswith("<string>")]
+    named = [one for one in own if one.__qualname__.rpartition(".")[0] == kind.__qualname__]
+    if not named:
+        return _without_methods(kind, own)
+    first = named[0].__code__
+    file = _File(first.co_filename, named[0].__globals__)
+    lines = first.co_firstlineno
+    nodes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+             and node.lineno <= lines <= (node.end_lineno or 0)]
+    if not nodes:
+        raise NoSource(f"the place where class `{kind.__name__}` is defined was not found")
+    node = max(nodes, key=lambda one: one.lineno)
+    for method in own:
+        if method.__code__.co_filename != first.co_filename or not node.lineno <= method.__code__.co_firstlineno <= (node.end_lineno or 0):
+            raise NoSource(f"`{kind.__name__}.{method.__name__}` was set after the class was defined")
+        file.check(method.__code__)
+    namespace = {**{base.__name__: base for base in kind.__bases__}, **named[0].__globals__}
+    for method in own:
+        namespace |= _closure(method)
+    return Source(kind, kind.__name__, node, file.text, namespace)
+
+
+def _without_methods(kind: type, own: list[FunctionType]) -> Source:
+    """Of a class by its name alone: the only one of that name at the top of its module, or of the cells of a notebook."""
+    module = sys.modules.get(kind.__module__)
+    names = [getattr(module, "__file__", None) or "", *(name for name in linecache.cache if not os.path.isfile(name))]
+    namespace = {**{base.__name__: base for base in kind.__bases__}, **vars(module)}
+    found = []
+    for name in names:
+        try:
+            file = _File(name, {})
+        except NoSource:
+            continue
+        found += [(node, file) for node in file.tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
+    if own or len({ast.dump(node) for node, _ in found}) != 1 or kind.__qualname__ != kind.__name__:
+        raise NoSource(f"class `{kind.__name__}` has no method by which its source could be found")
+    return Source(kind, kind.__name__, found[-1][0], found[-1][1].text, namespace)
+
+
+def _functions(kind: type) -> Iterator[FunctionType]:
+    for value in vars(kind).values():
+        held = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [getattr(value, "__func__", value)]
+        yield from (one for one in held if isinstance(one, FunctionType))
+
+
+def _closure(function: FunctionType) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # it is empty
+            continue
+    found.pop("__class__", None)
+    return found
+
+
+def _same(one: CodeType, other: CodeType) -> bool:
+    return ((one.co_name, one.co_firstlineno, one.co_code, one.co_names, one.co_varnames, one.co_freevars)
+            == (other.co_name, other.co_firstlineno, other.co_code, other.co_names, other.co_varnames, other.co_freevars)
+            and all(a == b for a, b in zip(one.co_consts, other.co_consts) if not isinstance(a, (CodeType, frozenset))))
+
+
+def _written_as(node: ast.Lambda, file: _File, code: CodeType) -> bool:
+    """The lambda's code is the node's, as far as it can be told out of its context."""
+    text = ast.get_source_segment(file.text, node) or ""
+    made = compile(f"({text})", "<text>", "eval", dont_inherit=True).co_consts
+    found = next((one for one in made if isinstance(one, CodeType)), None)
+    free = set(code.co_freevars)
+    return found is not None and found.co_varnames == code.co_varnames and set(found.co_names) == set(code.co_names) | free and [
+        c for c in found.co_consts if not isinstance(c, CodeType)] == [c for c in code.co_consts if not isinstance(c, CodeType)]
+
+
+def _first(node: ast.FunctionDef | ast.ClassDef) -> int:
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
+
+
+def segment(text: str, node: ast.AST) -> str:
+    """The whole lines of a statement, its decorators included, moved to the left."""
+    assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    return textwrap.dedent("".join(text.splitlines(keepends=True)[_first(node) - 1 : node.end_lineno])).rstrip()
+
+
+def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
+    """Names that a class body gives values, and the expression where it is a plain assignment."""
+    found: dict[str, ast.expr | None] = {}
+    for statement in node.body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        found |= {one.id: None for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        if isinstance(statement, ast.Assign):
+            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            found[statement.target.id] = statement.value
+    return found
+
+
+def _literally(node: ast.expr | None, value: Any) -> bool:
+    """The expression is no constant, or has the value."""
+    try:
+        return bool(ast.literal_eval(node) == value) if node is not None else True
+    except (ValueError, TypeError, SyntaxError):
+        return True
+
+
+def literal(value: Any) -> str | None:
+    """An expression for a constant; None where it has none, or a long one."""
+    if isinstance(value, torch.dtype):
+        return str(value)
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    text = repr(value) if _constant(value) else None
+    return text if text is not None and len(text) <= MAX_LITERAL else None
+
+
+def _constant(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(_constant(one) for one in value)
+    if type(value) is dict:
+        return all(_constant(key) and _constant(one) for key, one in value.items())
+    return type(value) in ATOMS or (type(value) is float and math.isfinite(value))
+
+
+# ---------------------------------------------------------------- what can be imported
+
+def import_path(value: Any) -> tuple[str, str] | None:
+    """Module and dotted name by which `value` can be imported in another process."""
+    module = getattr(value, "__module__", None)
+    if module is None and isinstance(value, BuiltinFunctionType):
+        module = "builtins"
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or getattr(value, "_name", None)
+    if isinstance(value, BuiltinFunctionType) and getattr(torch._C._nn, str(name), None) is value:
+        module = "torch._C._nn"
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name or not importable(module):
+        return None
+    held: Any = sys.modules.get(module)
+    for part in name.split("."):
+        held = getattr(held, part, None)
+    return (module, name) if held is value else None
+
+
+def importable(module: str) -> bool:
+    """A process of another program can import this module."""
+    held = sys.modules.get(module)
+    if held is None or module == "__main__":
+        return False
+    spec = getattr(held, "__spec__", None)
+    file = getattr(held, "__file__", None)
+    if module in sys.builtin_module_names or (spec is not None and spec.origin in ("built-in", "frozen")):
+        return True
+    try:
+        return spec is not None and importlib.util.find_spec(module) is not None and (file is None or os.path.exists(file))
+    except (ImportError, AttributeError, ValueError):
+        return module.startswith("torch.")  # parts of torch that are made while it is imported
+
+
+def root_of(module: str) -> str | None:
+    """The folder that a module is imported from, where that is not Python's own, nor one of installed packages."""
+    top = sys.modules.get(module.partition(".")[0])
+    file = getattr(top, "__file__", None) or next(iter(getattr(top, "__path__", ())), None)
+    if not isinstance(file, str):
+        return None
+    inside = getattr(top, "__path__", None) is not None
+    path = Path(file).resolve()
+    root = path.parents[1] if inside and path.name == "__init__.py" else path.parent
+    installed = {str(Path(folder).resolve()) for folder in sysconfig.get_paths().values()}
+    if str(root) in installed or {"site-packages", "dist-packages"} & set(root.parts) or any(
+            str(root).startswith(f"{folder}/") for folder in (sysconfig.get_path("stdlib"),)):
+        return None
+    return str(root)
