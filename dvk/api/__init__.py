@@ -128,8 +128,8 @@ def verify(
 def evaluate(
     suite: str | Path, policy: str = "composer", *, turns: int | None = None, samples: int = 1, baselines: Sequence[str] = (),
     claim: bool = False, backend: str = "auto", device: Literal["cpu", "cuda"] | None = None, only: Sequence[str] = (),
-    eval_mode: bool = False, workers: int | None = None, library: str | Path | None = None, out: str | Path | None = None, resume: bool = False,
-    progress: bool | None = None, settings: Settings | None = None,
+    eval_mode: bool = False, workers: int | None = None, library: str | Path | None = None, out: str | Path | None = None,
+    resume: bool = False, progress: bool | None = None, settings: Settings | None = None,
 ) -> dict[str, Any]:
     """How often a policy is right and fast over a suite of tasks, as `dvk eval --json` says.
 
@@ -162,8 +162,8 @@ def evaluate(
     over: Any = tuple(b for b in baselines if b != "eager")
     request = Request(
         suite=Path(suite), policy=policy, turns=turns, samples=samples, library=_path(library), baselines=over, claim=claim,
-        backend=backend, device=device, only=tuple(only), eval_mode=eval_mode, workers=workers, out=_path(out), resume=resume, argv=_argv("eval", suite),
-        quiet=not _shown(progress),
+        backend=backend, device=device, only=tuple(only), eval_mode=eval_mode, workers=workers, out=_path(out), resume=resume,
+        argv=_argv("eval", suite), quiet=not _shown(progress),
     )
     return run(request, _config(settings))
 

@@ -18,6 +18,7 @@ import symtable
 import sys
 import sysconfig
 import textwrap
+import types
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -216,8 +217,8 @@ def _of_function(function: FunctionType) -> Source:
 
 def _of_class(kind: type) -> Source:
     methods = [inspect.unwrap(one) for one in _functions(kind)]
-    own = [one for one in methods if one.__code__.co_name != "<lambda>" and not one.__code__.co_filename.startswith("<string>")]
-    named = [one for one in own if one.__qualname__.rpartition(".")[0] == kind.__qualname__]
+    own = [one for one in methods if not one.__code__.co_filename.startswith("<string>")]
+    named = [one for one in own if one.__qualname__ == f"{kind.__qualname__}.{one.__code__.co_name}" and one.__code__.co_name != "<lambda>"]
     if not named:
         return _without_methods(kind, own)
     first = named[0].__code__
@@ -342,6 +343,9 @@ def _constant(value: Any) -> bool:
 
 def import_path(value: Any) -> tuple[str, str] | None:
     """Module and dotted name by which `value` can be imported in another process."""
+    for name, one in vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ():
+        if one is value:  # of a method, for example, whose class says that it is in `builtins`
+            return "types", name
     module = getattr(value, "__module__", None)
     if module is None and isinstance(value, BuiltinFunctionType):
         module = "builtins"

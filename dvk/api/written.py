@@ -174,8 +174,10 @@ def _draft(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], call:
     candidate = bool(stem)
     try:
         return _of_source(subject, call, device, stem, candidate)
-    except (NoSource, pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
-        why = str(error) if isinstance(error, NoSource) else f"it holds something that cannot be written down: {error}"
+    except NoSource as error:
+        why = str(error)
+    except Exception as error:  # noqa: BLE001 - what a class does to be pickled may raise anything
+        why = f"it holds something that cannot be written down: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     return _of_graph(subject, inputs, kwargs, call, device, stem, candidate, why)
 
 
@@ -263,6 +265,9 @@ class _Writer(pickle.Pickler):
             found = import_path(value)
             if found is None:
                 return self._text.define(value)
+            if found[0] == "types":
+                self._text.bind(found[1], value)
+                return found[1]
             self._text.needs(found[0])
         return None
 

@@ -273,7 +273,7 @@ def get_init_inputs():
 def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mode: bool) -> None:
     """Also where the other mode has been prepared before."""
     (tmp_path / "a.py").write_text(DROPS)
-    request = Request(tmp_path, eval_mode=eval_mode)
+    request = Request(suite=tmp_path, eval_mode=eval_mode)
     ((_, subject),) = playing.subjects(suites.read(tmp_path), request, Config(), "cpu", "cpp")
     assert isinstance(subject, Subject) and subject.captured is not None
     mode = "eval" if eval_mode else "train"
