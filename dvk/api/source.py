@@ -343,9 +343,9 @@ def _constant(value: Any) -> bool:
 
 def import_path(value: Any) -> tuple[str, str] | None:
     """Module and dotted name by which `value` can be imported in another process."""
-    for name, one in vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ():
+    for kind, one in vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ():
         if one is value:  # of a method, for example, whose class says that it is in `builtins`
-            return "types", name
+            return "types", kind
     module = getattr(value, "__module__", None)
     if module is None and isinstance(value, BuiltinFunctionType):
         module = "builtins"
