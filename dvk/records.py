@@ -69,6 +69,8 @@ class Task(Record):
     device: Device = Field("cpu", description="Where reference and candidates run.")
     inputs: tuple[TensorSpec, ...] = Field((), description="The example inputs' tensors, as examined.")
     outputs: tuple[TensorSpec, ...] = Field((), description="The reference outputs' tensors, as examined.")
+    written_inputs: tuple[str, ...] = Field(
+        (), description="Names of `inputs` that the reference writes in place, e.g. caches: what a call leaves in them counts as output.")
     num_shape_variants: int = Field(1, description="Shapes the reference accepts among those the judge tries, native included.")
     shape_variants: tuple[ShapeVariant, ...] = Field(
         (), description="Those shapes, without the native one, as examined.")

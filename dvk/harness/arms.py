@@ -1,7 +1,7 @@
 """What a candidate is timed against besides the eager reference: one function an arm, one line in the table.
 
-Each takes the reference module and a call's arguments (lent tensors whose addresses stay) and returns
-what to call instead, compiled and warm.
+Each takes the reference module, a call's arguments (lent tensors whose addresses stay) and what puts back those that a
+call writes, and returns what to call instead, compiled and warm.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ import torch
 from torch import nn
 
 Arm = Callable[..., Any]
+Restore = Callable[[], None]
 
 
-def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
     """torch.compile as it comes."""
-    return _warm(torch.compile(model), args, kwargs)
+    return _warm(torch.compile(model), args, kwargs, restore)
 
 
-def max_autotune(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+def max_autotune(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
     """torch.compile that measures its choices; without CUDA graphs, which are an arm of their own."""
-    return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs)
+    return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs, restore)
 
 
-def cuda_graph(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+def cuda_graph(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
     """The eager module captured once in a CUDA graph and replayed on the same addresses."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.no_grad(), torch.cuda.stream(side):
         for _ in range(3):
+            restore()
             model(*args, **kwargs)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -44,14 +46,15 @@ def cuda_graph(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> Arm
     return replay
 
 
-def _warm(call: Arm, args: list[Any], kwargs: dict[str, Any]) -> Arm:
+def _warm(call: Arm, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
     with torch.no_grad():
         for _ in range(2):
+            restore()
             call(*args, **kwargs)
     return call
 
 
-ARMS: dict[str, Callable[[nn.Module, list[Any], dict[str, Any]], Arm]] = {
+ARMS: dict[str, Callable[[nn.Module, list[Any], dict[str, Any], Restore], Arm]] = {
     "compile": compiled,
     "max-autotune": max_autotune,
     "graph": cuda_graph,

@@ -105,6 +105,8 @@ class Bench:
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
         before = cases.initial(0)
+        self.written = cases.written.positions(self.native.args, self.native.kwargs)
+        """Native inputs that the reference writes: put back before each call, read after it."""
         self._changing = [name for name, after in self.native.buffers.items() if not same_bits(after, before[name])]
 
     def close(self) -> None:
@@ -132,7 +134,15 @@ class Bench:
         built = self.cases.built
         board = self.board_for(self.native)
         call = slots.empty(self.native.args, self.native.kwargs)
-        peer.build(self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training)
+        peer.build(
+            self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training, written=self.written
+        )
+
+    def lend(self, peer: Peer, case: Case) -> Board:
+        """Have a runner called on the inputs of a case."""
+        board = self.board_for(case)
+        peer.lend(board, case.args, case.kwargs, case.key.variant, self.cases.written.positions(case.args, case.kwargs))
+        return board
 
     def load(self, peer: Peer, number: int, way: str = "load") -> list[str]:
         """Give a runner the weight set `number`, a candidate in a way of `rewriting`; names of what found no place."""
@@ -197,9 +207,13 @@ class Bench:
             self.board.mend()
         inside: list[Peer] = []
         number = 0
+        written = [self.board.tensors[i] for i in self.written]
+        if written:
+            self.board.put(self.native.inputs)  # which runners on a GPU note, for calls before the timed one
         try:
             for peer in arms.values():
-                peer.enter(peer.returned or self._outputs(), kept, tells=on_output is not None and self.native.spec_text != "*")
+                tells = on_output is not None and self.native.spec_text != "*"
+                peer.enter(peer.returned or self._outputs(), kept, tells=tells, written=written)
                 inside.append(peer)
             while True:
                 done = number - WARM_ROUNDS
@@ -210,7 +224,7 @@ class Bench:
                     break
                 case = self.cases.fresh(number)
                 order.reverse() if number % 2 else random.shuffle(order)
-                shots, leaves = self._round(arms, order, case, on_output is not None, number >= WARM_ROUNDS)
+                shots, leaves, left = self._round(arms, order, case, on_output is not None, number >= WARM_ROUNDS)
                 if seen is not None and shots["candidate"].inner_ms >= SHORT_MS:
                     for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
                         self._look(arms["candidate"], case, seen)
@@ -220,7 +234,8 @@ class Bench:
                         samples.gaps_ms[name].append(shot.gap_ms)
                 if on_output is not None:
                     after = len(leaves) - len(kept)
-                    on_output(case, leaves[:after], dict(zip(kept, leaves[after:], strict=True)), arms["candidate"].told)
+                    outputs = [*leaves[:after], *left]
+                    on_output(case, outputs, dict(zip(kept, leaves[after:], strict=True)), arms["candidate"].told)
                 number += 1
             if on_output is not None:
                 self._bounded(arms["candidate"], arms["reference"])
@@ -245,22 +260,23 @@ class Bench:
 
     def _round(
         self, arms: Mapping[str, Peer], order: Sequence[str], case: Case, take: bool, flush: bool
-    ) -> tuple[dict[str, Shot], list[torch.Tensor]]:
-        """A call of each arm, and what the candidate's left."""
+    ) -> tuple[dict[str, Shot], list[torch.Tensor], list[torch.Tensor]]:
+        """A call of each arm, and what the candidate's returned and left in inputs that it writes."""
         shots: dict[str, Shot] = {}
+        left: list[torch.Tensor] = []
         found: list[torch.Tensor] = []
         for name in order:
             if take:  # of the others, too: what comes before a call must not depend on whose it is
                 look_back(self.cases, case, arms[name])
             shots[name], leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case, flush))
             if take:
-                changed = self.board.holds(case.inputs)
+                changed = self.board.holds(case.inputs, but=self.written)
                 if name == "candidate" and changed:
                     raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
-                found = leaves if name == "candidate" else found
+                found, left = (leaves, arms[name].left) if name == "candidate" else (found, left)
             if self.task.device == "cpu":  # on a GPU calls go before the timed one, on whatever lies there
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
-        return shots, found
+        return shots, found, left
 
     def seen(self, peer: Peer, home: str) -> sampling.Seen:
         """Where a candidate's threads were seen; hardly anywhere where calls are too short."""
@@ -342,7 +358,8 @@ class Bench:
         return {name: _dense(self.native.buffers[name]) for name in chosen}
 
     def _outputs(self) -> list[Layout]:
-        return [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]
+        found = [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]
+        return found[: len(found) - len(self.written)]
 
 
 def _dense(tensor: torch.Tensor) -> Layout:

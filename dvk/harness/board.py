@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -155,12 +155,12 @@ class Board:
             if place.numel():
                 flat(place).view(torch.uint8).fill_(0xFF)
 
-    def holds(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """Positions whose bits differ from `tensors`."""
+    def holds(self, tensors: Sequence[torch.Tensor], but: Collection[int] = ()) -> list[int]:
+        """Positions, `but` left out, whose bits differ from `tensors`."""
         return [
             i
             for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
-            if place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
+            if i not in but and place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
         ]
 
     def mend(self) -> None:

@@ -11,9 +11,10 @@ equal nesting whatever process wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,6 +30,14 @@ MAX_REPR = 200
 """Characters kept of an object that is neither a tensor nor a plain value."""
 
 
+class Called(NamedTuple):
+    """What a call returned, and what it left in the inputs that it writes."""
+
+    returned: Any
+    written: dict[str, torch.Tensor]
+    """By name of the input; their memory is this call's alone."""
+
+
 class NotDifferentiable(Exception):
     """No output depends on anything that has a gradient; the message says so for people."""
 
@@ -41,17 +50,19 @@ def call(
     backward: bool = False,
     under: AbstractContextManager[Any] | None = None,
     separate: bool = True,
+    fixed: Collection[int] = (),
 ) -> Any:
     """One call with all random generators seeded; where `separate`, a returned buffer is copied, since buffers are put back.
 
     With `backward` the result is {"output": …, "input_grads": [one a floating input tensor], "weight_grads":
-    {parameter: …}}; what the outputs do not depend on has zeros. `under` is entered around the module's own work.
+    {parameter: …}}; what the outputs do not depend on has zeros. `under` is entered around the module's own work. Input tensors
+    at the positions `fixed`, which it writes, get no gradient.
 
     Raises:
         NotDifferentiable: `backward`, and no output requires a gradient.
     """
     if backward:
-        return _differentiated(model, args, kwargs, seed, under or nullcontext(), separate)
+        return _differentiated(model, args, kwargs, seed, under or nullcontext(), separate, fixed)
     with torch.no_grad(), seeded(seed), under or nullcontext():
         result = model(*args, **kwargs)
     return apart(model, result) if separate else result
@@ -77,14 +88,30 @@ def describe(result: Any) -> tuple[list[Any], str]:
     for everything else.
     """
     leaves: list[Any] = []
+    if isinstance(result, Called):
+        text = _text(result.returned, "", leaves, [])
+        return [*leaves, *result.written.values()], with_written(text, len(result.written))
     return leaves, _text(result, "", leaves, [])
+
+
+def with_written(text: str, number: int) -> str:
+    """The text of a call's nesting, where so many written inputs follow what it returned."""
+    return f"{text}, inputs after the call: ({', '.join('*' * number)})" if number else text
 
 
 def leaf_names(result: Any) -> list[str]:
     """A name for each leaf of `describe`: `best.0`, `output` for a lone one."""
     names: list[str] = []
+    if isinstance(result, Called):
+        _text(result.returned, "", [], names)
+        return [*names, *(after_the_call(name) for name in result.written)]
     _text(result, "", [], names)
     return names
+
+
+def after_the_call(name: str) -> str:
+    """What an input that the reference writes is called among its outputs."""
+    return f"input {name} after the call"
 
 
 def buffers_of(model: nn.Module) -> Buffers:
@@ -129,12 +156,14 @@ def apart(model: nn.Module, result: Any) -> Any:
 
 
 def _differentiated(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any], separate: bool
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any], separate: bool,
+    fixed: Collection[int],
 ) -> dict[str, Any]:
     inputs: list[torch.Tensor] = []
+    numbers = count()
 
     def watched(tensor: torch.Tensor) -> torch.Tensor:
-        if not _continuous(tensor):
+        if next(numbers) in fixed or not _continuous(tensor):
             return tensor
         inputs.append(tensor.detach().requires_grad_(True))
         return inputs[-1]

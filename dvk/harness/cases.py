@@ -42,6 +42,7 @@ from dvk.harness.sensitivity import FEW, Sensitivity
 from dvk.harness.tolerance import Class, class_of
 from dvk.harness.truth import Answer, Draw, Reference
 from dvk.harness.weights import INTEGERS, WeightSets
+from dvk.harness.written import WrittenInputs
 from dvk.tasks.build import Built
 
 
@@ -66,7 +67,9 @@ class Cases:
         dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*task.inputs, *task.outputs)}
         self.precision: Class = class_of(task.precision, dtypes)
         self.sets = WeightSets(built.model, seed)
-        self.reference = Reference(built.model, self.sets, twin=not task.stochastic and task.precision != "exact")
+        self.written = WrittenInputs(task, lambda: built.inputs(0))
+        twin = not task.stochastic and task.precision != "exact"
+        self.reference = Reference(built.model, self.sets, twin, self.written)
         self._calibration = Calibration(self.reference, self.precision, task.device)
         self._seed = seed
         self._backward = bool(self.keys) and self.keys[0].backward

@@ -19,10 +19,12 @@ from pydantic import ValidationError
 
 from dvk.config import Judge
 from dvk.harness.bench import ENOUGH_SEEN, Bench, InputChanged, Told, Trespass
-from dvk.harness.board import Board, layout_claimed
+from dvk.harness.board import Board, copied, layout_claimed
+from dvk.harness.calls import with_written
 from dvk.harness.case import Case, Outcome
 from dvk.harness.cases import Cases
 from dvk.harness.charges import allowance, judged
+from dvk.harness.compare import same_bits, values
 from dvk.harness.faults import claims
 from dvk.harness.holding import MOST_BYTES, Changed, Holding, leaves_of
 from dvk.harness.keys import OTHER_MODE, Key
@@ -254,7 +256,7 @@ class Examination:
                     continue
             board = self.bench.board_for(case)
             if case.key.place != place:
-                self.peer.lend(board, case.args, case.kwargs, case.key.variant)
+                self.bench.lend(self.peer, case)
                 place = case.key.place
                 self.lasting.forget()
             self._check(case, board)
@@ -265,8 +267,7 @@ class Examination:
             if loaded:
                 self.holding.restore()
         if place != self.bench.native.key.place:
-            native = self.bench.native
-            self.peer.lend(self.bench.board_for(native), native.args, native.kwargs, native.key.variant)
+            self.bench.lend(self.peer, self.bench.native)
 
     def _is_beyond(self, case: Case) -> bool:
         """A plan was recorded with the example's arguments, in one mode."""
@@ -290,8 +291,8 @@ class Examination:
                 self.untried[OTHER_MODE] = f"the candidate raises there: {error.error}"
                 return
         leaves, spec = claims(answer)
-        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
-        if changed := board.holds(case.inputs):
+        outputs, spec = self._outputs(case, board, leaves, spec)
+        if changed := board.holds(case.inputs, but=self.cases.written.positions(case.args, case.kwargs)):
             raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
         if beside := board.written_beside():
             raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
@@ -301,6 +302,21 @@ class Examination:
         self._buffers_agree(case)
         self.lasting.accept(case, leaves if self.contract == "module" else [])
         self.checked.append(case)
+
+    def _outputs(self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str) -> tuple[list[Any], str]:
+        """What a call returned, then what it left in the inputs that the reference writes, and the text of the nesting.
+
+        Raises:
+            Wrong: it has left one of these alone.
+        """
+        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        positions = self.cases.written.positions(case.args, case.kwargs)
+        for number, want in zip(positions, case.expected[len(case.expected) - len(positions) :], strict=True):
+            place, before = board.tensors[number], case.inputs[number]
+            if same_bits(place, before) and not same_bits(want.same, before) and values(before, want)[1] is not None:
+                raise Wrong(f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})")
+            outputs.append(copied(place))
+        return outputs, with_written(spec, len(positions))
 
     def _called(self, case: Case, **order: bool) -> dict[str, Any]:
         return self.peer.call(self.bench.told_seed(case), separate=self.cases.reference.gives_buffers, **order)
@@ -325,8 +341,7 @@ class Examination:
     def _bare(self, case: Case) -> None:
         """One call without PyTorch's operators, checked."""
         answer = self._called(case, bare=True)
-        leaves, spec = claims(answer)
-        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        outputs, spec = self._outputs(case, self.bench.boards[case.key.place], *claims(answer))
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
             raise Failed(Status.MISMATCH, "check", str(outcome.text))
 
@@ -370,6 +385,7 @@ class Examination:
     ) -> None:
         wanted = [e.same for e in case.expected]
         constants, text = told or ([one for one in wanted if not isinstance(one, torch.Tensor)], case.spec_text)
+        text = with_written(text, len(self.bench.written)) if told else text
         leaves = leaves_of(wanted, outputs, constants)
         self._accept(self.cases.check(case, leaves, text), "in a timed call: ")
         if buffers:

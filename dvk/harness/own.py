@@ -87,7 +87,7 @@ class Own:
             for case in (*shapes.values(), native):
                 if follows:
                     self._bench.load(self._peer, case.key.weights)
-                self._peer.lend(self._bench.board_for(case), case.args, case.kwargs, case.key.variant)
+                self._bench.lend(self._peer, case)
                 self._bare(case)
         except (Failed, Gone) as error:
             raise _refused(error) from None

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from dvk.harness import memory, slots
-from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, values_of
+from dvk.harness.board import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, layout_of, values_of
 from dvk.harness.control import END, FIRST, GO, HELD, KEPT, SEED, START, Shot
 from dvk.harness.earlier import Earlier, in_memory, on_board
 from dvk.harness.faults import Failed, Interfered, claimed_address, claimed_layout, failure_told
@@ -64,6 +64,9 @@ class Peer:
         """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
         self._held = Held(pid, self.trusted)
         self._tells, self.footprint = False, Footprint()
+        self._written: list[torch.Tensor] = []
+        self.left: list[torch.Tensor] = []
+        """What the last timed call left in the inputs that the reference writes, if it was read; ours to keep."""
         self.told: tuple[list[Any], str] | None = None
         """What the last timed call returned besides tensors, and the text of its nesting; None where it was not asked for."""
 
@@ -104,13 +107,15 @@ class Peer:
             raise failure_told(answer)
         return answer
 
-    def build(self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool) -> None:
+    def build(
+        self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool, written: Sequence[int] = ()
+    ) -> None:
         """Load the code and lend it its first inputs; its answer is still to be taken."""
         offer, descriptors = board.offer()
         role = self.name.split("#")[0]
         self.tell(
             "build", (self._control_descriptor, *descriptors), task=task.model_dump(mode="json"), role=role, source=source,
-            inputs={"offer": offer, "call": call}, on_device=on_device, training=training,
+            inputs={"offer": offer, "call": call, "written": list(written)}, on_device=on_device, training=training,
         )
 
     def load(self, weights: Board, names: Sequence[str], way: str = "load") -> list[str]:
@@ -126,10 +131,10 @@ class Peer:
         self.aliases = {str(mine): str(name) for name, mine in called.items() if mine != name}
         return [name for name in names if name in missing or name not in called]
 
-    def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str) -> None:
-        """Other inputs."""
+    def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str, written: Sequence[int] = ()) -> None:
+        """Other inputs; the reference writes those at the positions `written`."""
         offer, descriptors = board.offer()
-        self.ask("inputs", descriptors, offer=offer, call=slots.empty(args, kwargs), variant=variant)
+        self.ask("inputs", descriptors, offer=offer, call=slots.empty(args, kwargs), variant=variant, written=list(written))
 
     def call(self, seed: int, **order: Any) -> dict[str, Any]:
         """One call that is not timed; afterwards the runner stands still, as it does when calls are timed.
@@ -176,12 +181,17 @@ class Peer:
 
     # ------------------------------------------------------------ timed calls
 
-    def enter(self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False) -> None:
+    def enter(
+        self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False,
+        written: Sequence[torch.Tensor] = (),
+    ) -> None:
         """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
 
         Args:
             tells: each call leaves in `told` what else it returned.
+            written: lent inputs that calls write; what they leave there is in `left`.
         """
+        self._written = list(written)
         self._tells, self.told, self.footprint = tells, None, Footprint()
         self._held.wake()
         self._earlier, self._count = Earlier(), len(outputs)
@@ -231,6 +241,7 @@ class Peer:
         if self.device == "cuda":
             # Work left for this step would show here; the reference pays for the step, too.
             copying = time.perf_counter_ns()
+            self._leave()
             outputs = self._export_timed()
             ended += time.perf_counter_ns() - copying
         elif take:
@@ -308,16 +319,23 @@ class Peer:
 
     def _take(self, sample: memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]
+        written = memory.Sample([bytes_of(layout_of(tensor)) for tensor in self._written])
         try:
-            at_bell = sample.read(self.pid, addresses)
+            at_bell = sample.read(self.pid, addresses) + written.of([tensor.data_ptr() for tensor in self._written])
             self._held.stop()  # who is late shall not catch up while we read, nor its threads spin
             for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
                 memory.read_into(self.pid, address, tensor.data_ptr(), size)
         except memory.Unreadable as error:
             raise self._unread(error) from None
-        if at_bell != sample.of([t.data_ptr() for t in self._received]):
+        self._leave()
+        if at_bell != sample.of([t.data_ptr() for t in self._received]) + written.of([t.data_ptr() for t in self.left]):
             raise Interfered("its output still changed after the call was over")
         return self._received
+
+    def _leave(self) -> None:
+        self.left = [copied(tensor) for tensor in self._written]
+        if self.left and self.device == "cuda":
+            torch.cuda.synchronize()
 
     def _later(self, outputs: list[torch.Tensor], sample: memory.Sample) -> Callable[[], set[int]]:
         if self.device == "cuda":

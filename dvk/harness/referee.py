@@ -119,7 +119,7 @@ class _Referee:
 
     def recorded(self) -> dict[str, Any] | None:
         """What a recorder must know of this task's calls; None where there is no GPU to replay them on."""
-        if self.task.device != "cuda" or self.task.stochastic:
+        if self.task.device != "cuda" or self.task.stochastic or self.task.written_inputs:
             return None
         from dvk.harness.plans.calls import Gpu, describe_call, describe_state
 
@@ -200,7 +200,7 @@ class _Referee:
             case, model = self.cases.fresh(0), self.built.model
             with self._lane(False), self._threads():
                 self.cases.use(0)
-                moved = needed_bytes(lambda: model(*case.args, **case.kwargs), [*case.inputs, *model.parameters()])
+                moved = needed_bytes(lambda: self.cases.written.beside(model, case.args, case.kwargs), [*case.inputs, *model.parameters()])
                 put_buffers(model, self.cases.initial(0))
             self.needed = {"needed_bytes": moved, "cache_bytes": self.bench.cache_bytes}
         return self.needed

@@ -41,6 +41,7 @@ from dvk.harness.link import Gone, Link
 from dvk.harness.loading import Places
 from dvk.harness.operators import forbidden
 from dvk.harness.rewriting import LOAD, rewrite
+from dvk.harness.written import restoring
 from dvk.records import Task
 from dvk.sandbox import Channel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
@@ -119,6 +120,10 @@ class Runner:
         self.args: list[Any] = []
         self.kwargs: dict[str, Any] = {}
         self.board: Board | None = None
+        self.written: list[torch.Tensor] = []
+        """Lent inputs that the reference writes; the judge puts them back between calls."""
+        self._fixed: list[int] = []
+        """Their positions."""
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
         self.earlier: list[torch.Tensor] = []
@@ -176,7 +181,12 @@ class Runner:
 
     def do_prepare(self, order: Answer) -> Answer:
         """Make the arm ready for timing: compile or capture what it stands for."""
-        self.call = ARMS[self.role](self.model, self.args, self.kwargs) if self.role in ARMS else self.model
+        if self.role in ARMS:
+            restore = restoring(self.written)
+            self.call = ARMS[self.role](self.model, self.args, self.kwargs, restore)
+            restore()
+        else:
+            self.call = self.model
         return {"prepared": True}
 
     def do_call(self, order: Answer) -> Answer:
@@ -187,7 +197,7 @@ class Runner:
         with bare, in_mode(self.model, bool(order.get("other_mode"))):
             result = call(
                 self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")),
-                separate=bool(order.get("separate")),
+                separate=bool(order.get("separate")), fixed=self._fixed,
             )
         if self.task.device == "cuda":
             _synchronise()
@@ -207,7 +217,10 @@ class Runner:
         """Where the time of a call goes: the candidate's word, since this is its process."""
         from dvk.harness.profile import profile_call
 
+        restore = restoring(self.written)
+
         def once() -> None:
+            restore()
             with torch.no_grad():
                 self.call(*self.args, **self.kwargs)
 
@@ -235,7 +248,7 @@ class Runner:
         earlier: list[torch.Tensor] = []
         result: Any = None
         self.leaves, self.earlier = [], []
-        held = self._held()
+        held, restore = self._held(), restoring(self.written if sync else [])
         gc.collect()
         gc.freeze()  # so that to collect again takes no time
         gc.disable()
@@ -261,6 +274,7 @@ class Runner:
                     spare.refill()
                     try:
                         for _ in range(WAKING if sync else 0):
+                            restore()
                             self.call(*self.args, **self.kwargs)
                             _synchronise()
                         # After those calls: they, too, change buffers and draw numbers.
@@ -332,10 +346,12 @@ class Runner:
 
     def _take_inputs(self, offered: Answer) -> None:
         if self.board is not None:
-            self.args, self.kwargs, self.earlier = [], {}, []  # which may lie in what is given back
+            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # which may lie in what is given back
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
         self.args, self.kwargs = slots.fill(offered["call"], self.board.tensors)
+        self._fixed = [int(number) for number in offered.get("written", ())]
+        self.written = [self.board.tensors[number] for number in self._fixed]
 
     def copy_out(self, tensors: list[torch.Tensor] | None = None) -> None:
         """To the board, what was last answered or `tensors`."""

@@ -10,7 +10,7 @@ import copy
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +18,14 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dvk.harness.calls import Buffers, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
+from dvk.harness.calls import Buffers, Called, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
 from dvk.harness.domains import Domain, Watch
 from dvk.harness.families import kind_of
 from dvk.harness.shaking import Shake, coarsened, shaken
 from dvk.harness.spreading import Spread, Way
 from dvk.harness.usage import Trace, Use
 from dvk.harness.weights import WeightSets
+from dvk.harness.written import WrittenInputs, fresh
 from dvk.tasks.trees import map_tensors, named_tensors
 
 PATIENCE_S = 20.0
@@ -56,6 +57,10 @@ class Answer:
     buffers: Buffers = field(default_factory=dict)
 
 
+class WritesInput(Exception):
+    """The reference writes an input in place that no record of the task names."""
+
+
 class Reference:
     """The reference of a task under its weight sets.
 
@@ -63,10 +68,12 @@ class Reference:
         model: the live reference; its weights and buffers are this object's to change.
         sets: the weight sets.
         twin: it may be run in float64.
+        written: the inputs that it writes.
     """
 
-    def __init__(self, model: nn.Module, sets: WeightSets, twin: bool):
+    def __init__(self, model: nn.Module, sets: WeightSets, twin: bool, written: WrittenInputs):
         self.model = model
+        self.written = written
         self.sets = sets
         self._constructed = buffers_of(model)
         self._current: int | None = 0
@@ -96,10 +103,14 @@ class Reference:
 
         Raises:
             NotDifferentiable: `draw.backward`, and it has no gradient.
+            WritesInput: it writes an input that it leaves alone on the example inputs.
         """
         self.use(draw.weights)
+        before = _versions(draw)
         with in_mode(self.model, draw.other_mode):
-            given = call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False)
+            given = self._call(self.model, draw.args, draw.kwargs, draw, separate=False)
+        if _versions(draw) != before:
+            raise WritesInput("it writes an input in place here, and does not on the example inputs")
         result = apart(self.model, given)
         pairs = zip(describe(given)[0], describe(result)[0], strict=True)
         self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
@@ -115,8 +126,9 @@ class Reference:
         key = draw.backward, *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))]
         if key not in self._keeps:
             self.use(draw.weights)
-            one, buffers = self._given(draw), {_memory(buffer) for buffer in self.model.buffers()}
-            other = self._given(draw)
+            args, kwargs = self._fresh(draw)  # the same for both calls: outputs that lie in inputs count
+            one, buffers = self._given(draw, args, kwargs), {_memory(buffer) for buffer in self.model.buffers()}
+            other = self._given(draw, args, kwargs)
             put_buffers(self.model, self.initial(draw.weights))
             kept = {*buffers, *map(_memory, other)} - {0}
             self._keeps[key] = {number for number, leaf in enumerate(one) if _memory(leaf) in kept}
@@ -128,7 +140,7 @@ class Reference:
         def run() -> Any:
             self._current = None
             self.model.load_state_dict(state)
-            return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+            return self._call(self.model, draw.args, draw.kwargs, draw)
 
         try:
             return self._attempt(run)
@@ -146,7 +158,7 @@ class Reference:
             put_buffers(model, self.initial(draw.weights))
             args, kwargs = map_tensors(_widened, (draw.args, draw.kwargs))
             with in_mode(model, draw.other_mode):
-                return call(model, args, kwargs, draw.seed, draw.backward)
+                return self._call(model, args, kwargs, draw)
 
         return self._attempt(run)
 
@@ -160,7 +172,7 @@ class Reference:
             self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
             args, kwargs = map_tensors(lambda t: coarsened(t, bits, inward), (draw.args, draw.kwargs))
             with in_mode(self.model, draw.other_mode):
-                result = call(self.model, args, kwargs, draw.seed, draw.backward)
+                result = self._call(self.model, args, kwargs, draw)
             return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
 
         try:
@@ -182,7 +194,7 @@ class Reference:
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
             with in_mode(self.model, draw.other_mode):
-                return call(self.model, args, kwargs, draw.seed, draw.backward, Shake(seed, domain.demanding, strong))
+                return self._call(self.model, args, kwargs, draw, Shake(seed, domain.demanding, strong))
 
         try:
             return self._attempt(run)
@@ -195,7 +207,7 @@ class Reference:
         def run() -> Any:
             self.use(draw.weights)
             with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
-                return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward)
+                return self._call(self.model, draw.args, draw.kwargs, draw)
 
         try:
             return self._attempt(run)
@@ -208,7 +220,7 @@ class Reference:
 
         def run() -> Any:
             self.use(draw.weights)
-            return call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, mode)
+            return self._call(self.model, draw.args, draw.kwargs, draw, mode)
 
         try:
             return self._attempt(run), mode.chooses
@@ -220,7 +232,7 @@ class Reference:
         if self._domain is None:
             watch = Watch()
             self.use(draw.weights)
-            call(self.model, draw.args, draw.kwargs, draw.seed, False, watch)
+            call(self.model, *self._fresh(draw), draw.seed, False, watch)
             put_buffers(self.model, self.initial(draw.weights))
             self._domain = watch.domain
         return self._domain
@@ -229,7 +241,9 @@ class Reference:
         """What becomes of integers and masks among the inputs."""
         trace = Trace(tensors)
         self.use(draw.weights)
-        call(self.model, draw.args, draw.kwargs, draw.seed, False, trace)
+        with trace:  # copies of what it follows are followed, too
+            args, kwargs = self._fresh(draw)
+        call(self.model, args, kwargs, draw.seed, False, trace)
         put_buffers(self.model, self.initial(draw.weights))
         return trace.uses
 
@@ -254,15 +268,30 @@ class Reference:
         try:
             if self._on_cpu is None:
                 self._on_cpu = copy.deepcopy(self.model).cpu()
-            args, kwargs = map_tensors(lambda t: t.cpu(), (draw.args, draw.kwargs))
+            args, kwargs = map_tensors(lambda t: t.cpu(), self._fresh(draw))
             call(self._on_cpu, args, kwargs, draw.seed)
         except Exception:  # noqa: BLE001 - what a CPU cannot do is not tried elsewhere
             return False
         return True
 
-    def _given(self, draw: Draw) -> list[Any]:
-        leaves, _ = describe(call(self.model, draw.args, draw.kwargs, draw.seed, draw.backward, separate=False))
+    def _given(self, draw: Draw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+        fixed = self.written.positions(args, kwargs)
+        leaves, _ = describe(call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed))
         return leaves
+
+    def _fresh(self, draw: Draw) -> tuple[list[Any], dict[str, Any]]:
+        """Args and kwargs of a call, with copies of what it writes."""
+        return fresh(draw.args, draw.kwargs, self.written.positions(draw.args, draw.kwargs))
+
+    def _call(
+        self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: Draw, under: AbstractContextManager[Any] | None = None,
+        separate: bool = True,
+    ) -> Any:
+        """One call of the reference or of a variation of it, on copies of what it writes; those count as outputs."""
+        fixed = self.written.positions(args, kwargs)
+        args, kwargs = fresh(args, kwargs, fixed) if fixed else (args, kwargs)
+        returned = call(model, args, kwargs, draw.seed, draw.backward, under, separate, fixed)
+        return Called(returned, self.written.values(args, kwargs)) if fixed else returned
 
     def _attempt(self, run: Callable[[], Any]) -> Answer | None:
         try:
@@ -302,6 +331,11 @@ def patience(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _versions(draw: Draw) -> list[int]:
+    """Of all input tensors: each in-place write is another."""
+    return [0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))]
 
 
 def _memory(leaf: Any) -> int:

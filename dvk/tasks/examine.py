@@ -25,6 +25,7 @@ from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.state import State, generators, restore, seeded, snapshot
 from dvk.tasks.trees import Named, describe, named_inputs, named_tensors
+from dvk.tasks.writes import noted, written
 
 INPUT_SEED = 0
 CALL_SEED = 1
@@ -117,31 +118,31 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
     """What a first call shows of the task; the second, with equal inputs, must agree with it."""
     state = snapshot(built.model)
     watch = Watch()
+    unwritten = noted(inputs)
     with seeded(CALL_SEED):
         before = generators()
         with watch:
             output = _forward(built, *call)
         stochastic = generators() != before
     outputs = named_tensors(output)
-    if not outputs:
+    written_inputs = written(inputs, unwritten, kept, built.task.entry)
+    if not outputs and not written_inputs:
         raise TaskError(f"{built.task.entry} returns no tensor but {type(output).__name__}",
-                        "return a tensor, or a tuple or dict of them")
+                        "return a tensor, or a tuple or dict of them, or write to an input in place")
     specs = [describe(name, tensor) for name, tensor in outputs]
     for name, tensor in outputs:
         if _nan_only(tensor):
             label = f"output `{name}`" if name != "output" else "the output"
             raise TaskError(f"{label} of {built.task.entry} is NaN throughout on the example inputs", _nan_hint(built))
-    for (name, tensor), (_, before_call) in zip(inputs, kept, strict=True):
-        if not equal(tensor, before_call):
-            raise TaskError(f"{built.task.entry} changes its input `{name}` in place",
-                            "work on a copy, e.g. x.clone(), or drop inplace=True: a drop-in leaves inputs alone")
     restore(built.model, state)
     with seeded(CALL_SEED):
         again = named_tensors(_forward(built, *twin))
     restore(built.model, state)
-    _check_equal(outputs, again, built.task.entry)
+    _check_equal([*outputs, *(pair for pair in inputs if pair[0] in written_inputs)],
+                 [*again, *(pair for pair in kept if pair[0] in written_inputs)], built.task.entry)
     training = built.model.training if built.task.kind == "module" else None
-    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "stochastic": stochastic, "training": training,
+    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "written_inputs": written_inputs,
+            "stochastic": stochastic, "training": training,
             "precision": classify(watch, [t for _, t in outputs])}
 
 
@@ -165,7 +166,7 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
     if [(n, t.shape, t.dtype) for n, t in first] != [(n, t.shape, t.dtype) for n, t in second]:
         raise TaskError(message, hint)
     for (_, a), (_, b) in zip(first, second, strict=True):
-        if torch.equal(a, b):
+        if equal(a, b):
             continue
         if not (a.is_floating_point() or a.is_complex()):
             raise TaskError(message, hint)

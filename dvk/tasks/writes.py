@@ -1,0 +1,49 @@
+"""Which inputs a call has written in place, and which it must not have changed otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dvk.errors import TaskError
+from dvk.tasks.hygiene import equal
+from dvk.tasks.trees import Named
+
+
+@dataclass(frozen=True)
+class Before:
+    """One input tensor as it was before a call."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    version: int
+    address: int
+
+
+def noted(inputs: Named) -> list[Before]:
+    """How the inputs look, to be asked before the call."""
+    return [Before(t.shape, t.stride(), 0 if t.is_inference() else t._version, t.data_ptr()) for _, t in inputs]
+
+
+def written(inputs: Named, before: list[Before], kept: Named, entry: str) -> tuple[str, ...]:
+    """Names of the inputs that the call wrote: by their values, or by the count that PyTorch keeps of writes.
+
+    Args:
+        inputs: the call's own, after it.
+        before: as noted.
+        kept: equal inputs that no call has seen.
+        entry: what was called, for messages.
+
+    Raises:
+        TaskError: an input has another shape or other memory than before.
+    """
+    names = []
+    for (name, tensor), was, (_, other) in zip(inputs, before, kept, strict=True):
+        now = noted([(name, tensor)])[0]
+        if (now.shape, now.strides, now.address) != (was.shape, was.strides, was.address):
+            raise TaskError(f"{entry} gives its input `{name}` another shape or other memory",
+                            "write values in place (x.copy_(…), x[:, i] = …), or work on a view or a copy")
+        if now.version != was.version or not equal(tensor, other):
+            names.append(name)
+    return tuple(names)
