@@ -294,6 +294,8 @@ class Verdict(Record):
     skipped: dict[str, str] = Field(default_factory=dict, description="Kinds of inputs left out, each with the reason.")
     health: tuple[str, ...] = Field(
         (), description="What is degenerate about the problem: answers it accepts though they were not computed from its inputs.")
+    written_inputs: tuple[str, ...] = Field(
+        (), description="Inputs that the reference writes in place: fresh for each call, compared after it.")
     notes: tuple[str, ...] = Field(
         (), description="What callers may want to know of a candidate that is right, e.g. that its output has other strides.")
     coverage: float | None = Field(

@@ -127,6 +127,8 @@ def doubts(summary: dict[str, Any]) -> list[str]:
     warnings = [f"warning: {text}" for text in summary.get("warnings", ())]
     if summary.get("mode"):
         warnings.insert(0, f"mode: {summary['mode']}" + (f"; {summary['train_mode']}" if summary["train_mode"] else ""))
+    if names := summary.get("written_inputs"):
+        warnings.append(f"writes in place: {', '.join(names)}; so does the drop-in")
     return warnings + [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
 
 

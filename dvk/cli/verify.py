@@ -168,6 +168,8 @@ def _print(rows: list[Row], judge: Judge) -> None:
     for row in rows:
         if row.verdict.error or row.verdict.untimed_reason:
             print(f"{row.job.label}: {row.verdict.error or row.verdict.untimed_reason}")
+    for reference, names in dict.fromkeys((row.job.reference, row.verdict.written_inputs) for row in rows if row.verdict.written_inputs):
+        print(f"{reference}: writes in place {', '.join(names)}: fresh for each call, and compared after it")
     for row in rows:
         for note in row.verdict.notes:
             print(f"{row.job.label}: {note}")

@@ -191,7 +191,7 @@ class _Referee:
         if "samples" in findings:
             findings |= self._roofline()
         let_go()
-        return {"health": list(self.cases.remarks), **findings}
+        return {"health": list(self.cases.remarks), "written_inputs": list(self.task.written_inputs), **findings}
 
     def _roofline(self) -> dict[str, int]:
         """What a right answer must move, and the cache that is flushed; found out once."""

@@ -116,6 +116,7 @@ class Row:
             "weights": v.weights,
             "health": list(v.health),
             "notes": list(v.notes),
+            "written_inputs": list(v.written_inputs),
             "contract": v.contract,
             "isolation": v.isolation,
             "coverage": v.coverage,

@@ -138,12 +138,12 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
     with seeded(CALL_SEED):
         again = named_tensors(_forward(built, *twin))
     restore(built.model, state)
-    _check_equal([*outputs, *(pair for pair in inputs if pair[0] in written_inputs)],
-                 [*again, *(pair for pair in kept if pair[0] in written_inputs)], built.task.entry)
+    left = [pair for pair in inputs if pair[0] in written_inputs]
+    _check_equal([*outputs, *left], [*again, *(pair for pair in kept if pair[0] in written_inputs)], built.task.entry)
     training = built.model.training if built.task.kind == "module" else None
     return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "written_inputs": written_inputs,
             "stochastic": stochastic, "training": training,
-            "precision": classify(watch, [t for _, t in outputs])}
+            "precision": classify(watch, [t for _, t in (*outputs, *left)])}
 
 
 def _forward(built: Built, args: list[Any], kwargs: dict[str, Any]) -> Any:

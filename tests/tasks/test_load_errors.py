@@ -100,8 +100,8 @@ CASES = {
             "output `logs` of f is NaN throughout"),
     "no tensor returned": ("import torch\ndef f(x): return float(x.sum())\n" + INPUTS, "f returns no tensor but float"),
     "sparse": ("import torch\ndef f(x): return x.to_sparse()\n" + INPUTS, "not a plain dense tensor but sparse_coo"),
-    "changes its input": ("import torch\ndef f(x): return x.relu_().sub_(1)\n" + INPUTS,
-                          "changes its input `x` in place"),
+    "resizes its input": ("import torch\ndef f(x): return x.unsqueeze_(0).sub(1)\n" + INPUTS,
+                          "gives its input `x` another shape or other memory"),
     "nondeterministic": ("import os, torch\ndef f(x): return x * int.from_bytes(os.urandom(4), 'big')\n" + INPUTS,
                          "different results under equal seeds"),
     "hidden state": (_with_inputs("""

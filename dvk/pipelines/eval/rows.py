@@ -68,6 +68,7 @@ class Row(Record):
     traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
     mode: Literal["train", "eval"] | None = Field(None, description="That the module was judged in; null of a function, or not known.")
     health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
+    written_inputs: tuple[str, ...] = Field((), description="Inputs that the reference writes in place.")
     flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
     prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
     completion_tokens: int | None = Field(None, description="Tokens written, likewise.")
@@ -184,6 +185,7 @@ def rows_of(
             traceback=file_of(name) if crashed else None,
             status=(right or last).status.value if right or last else "", error=None if right else reason(turns, facts.get("cannot", "")),  # type: ignore[union-attr]
             health=next((v.health for v in verdicts if v is not None and v.health), ()),
+            written_inputs=episode.task.written_inputs,
             prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
             completion_tokens=sum(len(t.completion) for t in told) if told else None,
             judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),

@@ -51,6 +51,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
         "mode": told.mode(session.captured, session.task),
         "train_mode": told.in_train_mode(session.captured, session.task) or None,
+        "written_inputs": list(session.task.written_inputs),
         "groups": list(groups[lead]), "warnings": told.warnings(session.backbone, session.failure),
         "blocks": blocks.rows(subject, fused, times),
         "strategy": strategy, "backbone": backbone,

@@ -276,6 +276,9 @@ def _measured(task: Task, shown: Attempt | None, machine: str, summary: Mapping[
         rows.append(("Checked", f"{many(verdict.num_checks, 'fresh random input set')}{shapes}"))
     if task.inputs:
         rows.append(("Inputs", ", ".join(f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in task.inputs)))
+    if task.written_inputs:
+        how = "fresh before each call, compared after it; the drop-in writes them, too"
+        rows.append(("Writes in place", f"{', '.join(task.written_inputs)}: {how}"))
     return rows
 
 

@@ -96,7 +96,7 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -
     import torch
 
     from dvk.composer import compact
-    from dvk.harness.calls import call, describe, put_buffers
+    from dvk.harness.calls import call, describe, put_buffers, with_written
     from dvk.tasks.build import CandidateError, build_candidate
     from dvk.tasks.trees import map_tensors, named_tensors
 
@@ -110,10 +110,14 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -
             model.load_state_dict(cases.state(case.key.weights))
             put_buffers(model, cases.initial(case.key.weights))
             args, kwargs = map_tensors(torch.clone, (case.args, case.kwargs))
-            outcome = cases.check(case, *describe(call(model, args, kwargs, case.seed)))
+            leaves, nesting = describe(call(model, args, kwargs, case.seed))
+            positions = cases.written.positions(args, kwargs)
+            left = [tensor for n, (_, tensor) in enumerate(named_tensors((args, kwargs))) if n in positions]
+            outcome = cases.check(case, [*leaves, *left], with_written(nesting, len(left)))
             if not outcome.ok:
                 return f"mismatch: {outcome.text}"
-            if any(not _equal(a, b) for (_, a), b in zip(named_tensors((args, kwargs)), case.inputs, strict=True)):
+            pairs = zip(named_tensors((args, kwargs)), case.inputs, strict=True)
+            if any(n not in positions and not _equal(a, b) for n, ((_, a), b) in enumerate(pairs)):
                 return f"it changes an input ({case.text})"
             # In a smaller batch than it was written for, the original runs, rightly.
             if key.variant == "native" and model.__dict__.get("_dvk_ready") is not True:
