@@ -142,7 +142,8 @@ def test_a_drop_in_writes_the_callers_memory_and_is_accepted(tmp_path: Path, nam
         for _ in range(2):  # the second call finds what the first has left
             wanted, got = built.model(*args, **kwargs), model(*mine[0], **mine[1])
     for (path, a), (_, b) in zip(named_tensors((args, kwargs, wanted)), named_tensors((*mine, got)), strict=True):
-        torch.testing.assert_close(b, a, msg=path)
+        coarse = {"rtol": 2e-2, "atol": 2e-2} if torch.bfloat16 in {t.dtype for _, t in named_tensors(args)} else {}
+        torch.testing.assert_close(b, a, msg=path, **coarse)
     (found,) = judge(task, [candidate], tier="search", config=QUICK)
     assert found.status is Status.OK, found.error
 
@@ -153,7 +154,9 @@ def test_other_arms_and_gradients_are_taken_on_fresh_inputs_too(tmp_path: Path) 
     given = [Candidate(source=ring("ModelNew", REFERENCE), backend="cpp")]
     (found,) = judge(task, given, tier="search", config=QUICK, baselines=("compile",))
     assert found.status is Status.OK and found.timing is not None and "compile" in found.timing.baselines, found.error
-    (found,) = judge(task, given, tier="smoke", config=QUICK, backward=True)
+    text = text_of("a window that rolls")
+    given = [Candidate(source=text + "ModelNew = Model\n", backend="cpp")]
+    (found,) = judge(load(tmp_path, text), given, tier="smoke", config=QUICK, backward=True)
     assert found.status is Status.OK, found.error
 
 
