@@ -51,7 +51,9 @@ WRONG = {
         return new.sum(0), new
 """, "`input ring after the call` should hold what the reference writes there, and is as it was before"),
     "no count": (REFERENCE.replace("head.add_(1)", ""), "`input head after the call` should hold"),
-    "another slot": (REFERENCE.replace("return ring.sum(0)", "total = ring.sum(0)\n        ring[head - 3] += 1\n        return total"), "`1`"),
+    "another slot": (
+        REFERENCE.replace("return ring.sum(0)", "total = ring.sum(0)\n        ring[head - 3] += 1\n        return total"), "`1`",
+    ),
     "later": ("""
         for write in self.due:
             write()
