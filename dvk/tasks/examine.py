@@ -25,7 +25,7 @@ from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.state import State, generators, restore, seeded, snapshot
 from dvk.tasks.trees import Named, describe, named_inputs, named_tensors
-from dvk.tasks.writes import noted, written
+from dvk.tasks.writes import check_containers, containers, noted, written
 
 INPUT_SEED = 0
 CALL_SEED = 1
@@ -118,13 +118,14 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
     """What a first call shows of the task; the second, with equal inputs, must agree with it."""
     state = snapshot(built.model)
     watch = Watch()
-    unwritten = noted(inputs)
+    unwritten, nesting = noted(inputs), containers(call)
     with seeded(CALL_SEED):
         before = generators()
         with watch:
             output = _forward(built, *call)
         stochastic = generators() != before
     outputs = named_tensors(output)
+    check_containers(call, nesting, built.task.entry)
     written_inputs = written(inputs, unwritten, kept, built.task.entry)
     if not outputs and not written_inputs:
         raise TaskError(f"{built.task.entry} returns no tensor but {type(output).__name__}",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from dvk.errors import TaskError
+from dvk.tasks.draw import Call
 from dvk.tasks.hygiene import equal
 from dvk.tasks.trees import Named
 
@@ -24,6 +27,23 @@ class Before:
 def noted(inputs: Named) -> list[Before]:
     """How the inputs look, to be asked before the call."""
     return [Before(t.shape, t.stride(), 0 if t.is_inference() else t._version, t.data_ptr()) for _, t in inputs]
+
+
+def containers(call: Call) -> tuple[Any, list[int]]:
+    """The nesting of a call's arguments and which objects are in it; to be asked before the call and after it."""
+    leaves, spec = pytree.tree_flatten(call)
+    return spec, [id(leaf) for leaf in leaves]
+
+
+def check_containers(call: Call, before: tuple[Any, list[int]], entry: str) -> None:
+    """Refuse what a copy of the arguments would not show.
+
+    Raises:
+        TaskError: the call put something into a list or dict among its arguments, or took something out.
+    """
+    if containers(call) != before:
+        raise TaskError(f"{entry} changes a list or dict among its inputs",
+                        "write into the tensors (cache[\"k\"].copy_(…)) or return new ones, and leave lists and dicts as they are")
 
 
 def written(inputs: Named, before: list[Before], kept: Named, entry: str) -> tuple[str, ...]:

@@ -100,6 +100,9 @@ CASES = {
             "output `logs` of f is NaN throughout"),
     "no tensor returned": ("import torch\ndef f(x): return float(x.sum())\n" + INPUTS, "f returns no tensor but float"),
     "sparse": ("import torch\ndef f(x): return x.to_sparse()\n" + INPUTS, "not a plain dense tensor but sparse_coo"),
+    "puts something into a dict": (
+        "import torch\ndef f(cache):\n    cache['k'] = cache['k'] + 1\n    return cache['k'] * 2\n"
+        "def get_inputs(): return [{'k': torch.rand(4, 8)}]\n", "f changes a list or dict among its inputs"),
     "resizes its input": ("import torch\ndef f(x): return x.unsqueeze_(0).sub(1)\n" + INPUTS,
                           "gives its input `x` another shape or other memory"),
     "nondeterministic": ("import os, torch\ndef f(x): return x * int.from_bytes(os.urandom(4), 'big')\n" + INPUTS,
