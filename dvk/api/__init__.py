@@ -1,7 +1,9 @@
 """The commands as functions, in the same words: `dvk.optimize`, `dvk.verify`, `dvk.evaluate`.
 
     source    text of live classes and functions
+    graphed   text of a captured graph
     written   a live module as a task file
+    checked   whether the file is the module
     result    what a search gives back
 
 They raise `dvk.DvkError`s, whose text says what to do, print nothing on stdout, and show progress on stderr only where that is asked
@@ -18,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dvk import config as configuration
+from dvk.api.checked import differs
 from dvk.api.result import Result, dropin_of
 from dvk.api.written import CANDIDATE, Written, write
 from dvk.config import Config
-from dvk.errors import UsageError
+from dvk.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from dvk.records import Verdict
@@ -179,7 +182,16 @@ def _task(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None,
         return None
     if config.remote.judge is not None:
         raise UsageError("a server judges files alone, and a live module was given", "write the module into a file with get_inputs()")
-    return write(subject, inputs, kwargs or {}, candidate)
+    written = write(subject, inputs, kwargs or {}, candidate)
+    if (found := differs(written, inputs, kwargs or {}, config.limits)) is None:
+        return written
+    if written.how == "source":
+        why = f"another process computes something else from its source: {found}"
+        written = write(subject, inputs, kwargs or {}, candidate, why)
+        if differs(written, inputs, kwargs or {}, config.limits) is None:
+            return written
+    raise TaskError(f"another process computes something else than the module in hand: {found}",
+                    "write the module into a file with get_inputs(), and give that file")
 
 
 def _config(settings: Settings | None, flags: dict[str, Any] | None = None) -> Config:

@@ -119,13 +119,14 @@ class _Draft:
     how: str
 
 
-def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: Any = None) -> Written:
+def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: Any = None, distrusted: str = "") -> Written:
     """The task file of a live module or function.
 
     Args:
         subject: an nn.Module, or any callable.
         inputs: example arguments.
         kwargs: example keyword arguments.
+        distrusted: why its source will not do; its graph is captured instead.
         also: a live candidate; its file, with a `ModelNew`, is CANDIDATE.py in the same folder.
 
     Raises:
@@ -141,7 +142,8 @@ def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: 
         raise UsageError("example inputs are missing", "give what the module is called with: dvk.optimize(module, x)")
     device = device_of(subject, (inputs, kwargs))
     call = _named(subject, list(inputs), dict(kwargs)) if kwargs else list(inputs)
-    drafts = [_draft(subject, inputs, kwargs, call, device, stem="")]
+    drafts = [_of_graph(subject, inputs, kwargs, call, device, "", False, distrusted) if distrusted
+              else _draft(subject, inputs, kwargs, call, device, stem="")]
     if also is not None:
         drafts.append(_draft(also, inputs, kwargs, None, device, stem=CANDIDATE))
     folder = _keep(drafts)

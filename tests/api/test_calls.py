@@ -170,6 +170,17 @@ def test_no_speedup_gives_the_original_back() -> None:
         result.save("fast.py")
 
 
+def test_what_is_judged_is_what_is_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that was patched in this process is another one in others: the graph is judged."""
+    monkeypatch.setattr(torch.nn.functional, "silu", lambda x, inplace=False: x.abs())
+    live = nn.Sequential(nn.SiLU(), nn.Tanh())
+    assert dvk.verify(live, nn.Sequential(nn.SiLU(), nn.Tanh()), X, tier="smoke", settings=QUICK).status.value == "mismatch"
+    text = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.abs().tanh()\n"
+    assert dvk.verify(live, text, X, tier="smoke", settings=QUICK).status.value == "ok"
+    with pytest.raises(dvk.UsageError, match="failed on the example inputs"):
+        dvk.verify(nn.Linear(8, 8), nn.Linear(8, 8), torch.ones(3), tier="smoke")
+
+
 @pytest.mark.slow
 def test_quick_start(tmp_path: Path) -> None:
     """As a user runs it: a script without a guard. However busy the machine is, it ends with a result and a report."""
