@@ -194,6 +194,7 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     other = found[1]
     if not isinstance(other, View):
         return None
+    other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be whole numbers
     if name == "xlogy":
         value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", other)))
         return finish(low, node, low.pw("where", low.pw("isnan", other), math.nan, value))

@@ -227,3 +227,26 @@ def test_a_drop_in_looks_at_its_operands_and_a_gpu_is_not_asked_to() -> None:
     graph = capture(model, q, k, v, pad).graph
     assert not any(name.startswith("attention") for name in applicable(graph, "cuda", "triton"))
     assert "attention_finite" in applicable(graph, "cuda", "triton", inexact=True)
+
+
+SCATTERS: dict[str, Callable[..., torch.Tensor]] = {
+    "scatter": lambda x, i, s: torch.scatter(x * 2, 1, i.clamp(max=0) + torch.arange(6).expand_as(i), s.exp()) + 1,
+    "scatter_add": lambda x, i, s: torch.scatter_add(x * 2, 1, i, s.exp() * 0.5).relu() + 1,
+    "index_add": lambda x, i, s: torch.index_add(x * 2, 0, i[:, 0], s.exp() * 0.5).relu() + 1,
+    "index_reduce": lambda x, i, s: torch.index_reduce(x * 2, 0, i[:, 0], s.exp() * 0.5, "amin").relu() + 1,
+    **{
+        f"scatter_reduce {how}": lambda x, i, s, how=how: torch.scatter_reduce(x * 2, 1, i, s.exp() * 0.5, how).relu() + 1
+        for how in ("sum", "prod", "amax", "amin", "mean")
+    },
+}
+
+
+def test_sums_by_index_stay_with_pytorch_and_what_is_beside_them_is_fused() -> None:
+    torch.manual_seed(0)
+    x, at, source = torch.randn(4, 6), torch.randint(0, 4, (4, 6)), torch.randn(4, 6)
+    source[0, 0], source[1, 3], x[2, 2], x[3, 0] = NAN, INF, -INF, NAN
+    programs = {name: Program(function, x, at, source) for name, function in SCATTERS.items()}
+    compiled(programs.values())
+    for name, program in programs.items():
+        assert len(program.externs) == 1 and len(program.kernels) >= 2, name
+        assert wrong(program.run(), program.eager(), Case(nn.Identity(), (), 1e-5)) == "", name
