@@ -117,7 +117,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),
         *doubts(summary),
         *model(summary),
-        f"drop-in: {summary['best']}  (from best import ModelNew, or replace(model); fused under torch.no_grad())",
+        f"drop-in: {summary['best']}  ({summary.get('use') or 'from best import ModelNew'}; fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dvk.composer.apart import OWNER, names_bound_by
 from dvk.records import Task
 
@@ -15,10 +17,9 @@ def text(task: Task, *, fused: bool = True) -> str:
     Args:
         fused: False where all was left to PyTorch.
     """
-    bound = names_bound_by(task.source)
-    name = "dvk_replace" if "replace" in bound else "replace"
+    name, new = _names(task)
     if task.kind == "function":
-        return _of_function(task.entry, name, f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new")
+        return _of_function(task.entry, name, new)
     if not fused:
         return f'''
 def {name}(model, quiet=False):
@@ -39,6 +40,32 @@ def {name}(model, quiet=False):
     """
     return dvk_replaced(model, ModelNew, {OWNER}, globals(), dvk_caches, quiet)
 '''
+
+
+def _names(task: Task) -> tuple[str, str]:
+    """What patches a live module, or gives the function; and the function that is called instead of the original."""
+    bound = names_bound_by(task.source)
+    return ("dvk_replace" if "replace" in bound else "replace",
+            f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new")
+
+
+def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, str]:
+    """How a drop-in is used, in one line for people, and in lines of Python. Candidates of a language model may define `ModelNew` alone.
+
+    Args:
+        source: of the drop-in.
+        arguments: names of what a function takes, where they are known.
+    """
+    there, (name, new) = names_bound_by(source), _names(task)
+    if task.kind == "function":
+        given = ", ".join(arguments) or "…"
+        how = (f"from best import {new}", f"{new}({given})") if new in there else ("from best import ModelNew", f"ModelNew()({given})")
+        return f"{how[0]}; {how[1]} is {task.entry}({given})", f"{how[0]}\n\n{how[1]}  # called as {task.entry} is"
+    made = f"model = ModelNew(...)  # constructor and state_dict of {task.entry}"
+    if name not in there:
+        return "from best import ModelNew", f"from best import ModelNew\n\n{made}"
+    return (f"from best import ModelNew, or {name}(model)",
+            f"from best import ModelNew, {name}\n\n{made}\noptimized = {name}(model)  # or patch a live module")
 
 
 def _of_function(entry: str, name: str, new: str) -> str:

@@ -134,7 +134,8 @@ class Drawer:
         listed = ", ".join(names) or "none"
         like = any(spec.fill == "like" for spec in self._specs)
         if (not self._specs or like) and not callable(getattr(self._module, entry.GET_INPUTS, None)):
-            example = " ".join(f'--input "{name}=float32[64,1024]"' for name in names[:4])
+            asked = [p.name for p in parameters if p.name in names and p.default is p.empty] or names
+            example = " ".join(f'--input "{name}=float32[64,1024]"' for name in asked[:4])
             raise TaskError("the file has no get_inputs(), " + ("and `:like` means it" if like else "and no --input was given"),
                             f"define get_inputs(), or describe forward's parameters: {example or listed}")
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)

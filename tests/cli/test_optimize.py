@@ -175,6 +175,12 @@ def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
     specs = ("--input", "x=float32[2048,512]", "--input", "y=float32[2048,512]")
     summary = json.loads(dvk("ops.py:gate", *specs, "--json", *QUICK, cwd=tmp_path).stdout)
     assert summary["status"] == "faster" and summary["num_candidates"] > 0
+    assert summary["use"] == "from best import gate_new; gate_new(x, y) is gate(x, y)"
+    assert "gate_new(x, y)" in Path(summary["run"], "report.md").read_text()
+    exec(compile(Path(summary["best"]).read_text(), "best.py", "exec"), made := {"__name__": "best"})
+    x, y = torch.randn(2048, 512), torch.randn(2048, 512)
+    with torch.no_grad():
+        assert torch.allclose(made["gate_new"](x, y), made["gate"](x, y), atol=1e-4)
 
 
 @pytest.mark.parametrize(("args", "words"), [

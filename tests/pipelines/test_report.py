@@ -80,7 +80,7 @@ def test_what_won_and_why(faster: tuple[Page, str]) -> None:
 def test_reproduce(faster: tuple[Page, str]) -> None:
     page, text = faster
     assert "dvk optimize 'mlp head.py'" in page.pres and "dvk optimize 'mlp head.py'" in text
-    assert any("from best import ModelNew, replace" in pre for pre in page.pres) and "replace(model)" in text
+    assert any("from best import ModelNew\n" in pre for pre in page.pres) and "model = ModelNew(...)" in text
     assert "Seed 7" in page.text and "Seed 7" in text and TASK.id in text
     assert '"claim_pairs": 50' in text and "pydantic 2." in page.text
 

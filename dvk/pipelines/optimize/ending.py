@@ -7,6 +7,7 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.agents.showing import tensor
+from dvk.composer import replacing
 from dvk.errors import DvkError
 from dvk.harness.blocks import block_times
 from dvk.pipelines import report
@@ -35,6 +36,8 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     run = session.run
     candidate = winner.candidate if winner is not None and faster[lead] else None
     best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
+    arguments = session.captured.arguments if session.captured is not None else ()
+    how = replacing.used(session.task, candidate.source, arguments) if candidate else None
     unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
     subject = Subject(session.task, session.captured, session.backend)
@@ -47,7 +50,8 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     times = _times(session, names) if names else {}
     summary = {
         **outcomes[lead], "num_candidates": len(told.programs(turns)),
-        "best": best_path, "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
+        "best": best_path, "use": how and how[0],
+        "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
         "mode": told.mode(session.captured, session.task),
         "train_mode": told.in_train_mode(session.captured, session.task) or None,

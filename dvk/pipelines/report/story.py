@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk import speedups
+from dvk.composer import replacing
 from dvk.pipelines.report import spending
 from dvk.pipelines.report.attempts import Attempt, fastest, gather
 from dvk.pipelines.report.code import without_original
@@ -168,7 +169,7 @@ def tell(
         cost=spending.cost(summary),
         compile_speedup=_compile_speedup(summary),
         generated=None if best_source is None else without_original(best_source, task.source)[0],
-        usage=_usage(task) if best_source is not None else "",
+        usage=replacing.used(task, best_source)[1] if best_source is not None else "",
         command_line=command_line or str(manifest.get("argv") or ""),
         manifest=manifest,
     )
@@ -326,11 +327,3 @@ def _why(winner: Attempt | None, attempts: list[Attempt], listed: list[Operator]
         second = max(others, key=lambda attempt: attempt.value)
         told.append(f"The runner-up, “{second.title}”, reached {speedups.shown(second.speedup) if second.speedup else 'nothing'}.")
     return told
-
-
-def _usage(task: Task) -> str:
-    if task.kind == "function":
-        return f"from best import ModelNew\n\n{task.entry} = ModelNew()  # called like the original"
-    return ("from best import ModelNew, replace\n\n"
-            f"model = ModelNew(...)  # constructor and state_dict of {task.entry}\n"
-            "optimized = replace(model)  # or patch a live module")
