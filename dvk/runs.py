@@ -162,17 +162,25 @@ class RunFolder:
         return True
 
     def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:
-        """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null."""
+        """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null.
+
+        Raises:
+            RunFolderError: it cannot be written; what was there before is left whole.
+        """
         line = to_json(record, inf_nan_mode="null") + b"\n"
         path = self._inside(file)
         if not self.writes:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as out:
-            _cut_torn_line(out.fileno())
-            out.write(line)
-            out.flush()
-            os.fsync(out.fileno())
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a+b", buffering=0) as out:
+                _cut_torn_line(out.fileno())
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[out.write(rest) or 0:]
+                os.fsync(out.fileno())
+        except OSError as error:
+            raise _lost(path, error) from error
 
     def read(self, file: str) -> list[dict[str, Any]]:
         """The records of a JSONL file, oldest first; a last line that a kill tore is dropped; no file, no records.
@@ -192,17 +200,26 @@ class RunFolder:
         return records
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write a whole file aside and rename it into place; a reader sees the old one or the new one."""
+        """Write a whole file aside and rename it into place; a reader sees the old one or the new one.
+
+        Raises:
+            RunFolderError: it cannot be written; an old one is left as it was.
+        """
         path = self._inside(name)
         if not self.writes:
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(aside, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(aside, path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink()
+            raise _lost(path, error) from error
         return path
 
     def finish(self, status: Literal["done", "failed", "interrupted"]) -> None:
@@ -226,7 +243,8 @@ class RunFolder:
             if issubclass(kind, DvkError) and self._empty_handed:
                 self._withdraw()
             else:
-                self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
+                with suppress(RunFolderError):  # a full disk, say: what ended the run is being told, and matters more
+                    self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
         self.close()
 
     # ------------------------------------------------------------ details
@@ -304,6 +322,12 @@ def _now() -> str:
 def _unwritable(path: Path, error: OSError) -> RunFolderError:
     reason = error.strerror or str(error)
     return RunFolderError(f"cannot write run folder `{path}`: {reason}", "choose a writable folder with --out")
+
+
+def _lost(path: Path, error: OSError) -> RunFolderError:
+    """What was to be written there is not; all that was written before is."""
+    return RunFolderError(f"cannot write `{path}`: {error.strerror or error}",
+                          "mend that (free space, make the folder writable), then go on with --resume")
 
 
 def _prefix(command: str, name: str) -> str:

@@ -249,3 +249,42 @@ def test_kill_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     assert numbers == list(range(len(numbers))) and len(numbers) > said[-1]
     run.append("turns.jsonl", {"n": -1})
     assert run.read("turns.jsonl")[-1] == {"n": -1}
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from dvk.config import Config
+from dvk.errors import RunFolderError
+from dvk.runs import RunFolder
+
+def full(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+run = RunFolder.open(Path(sys.argv[1]), command="optimize", name="relu", argv=[], config=Config(), resume=False)
+run.append("turns.jsonl", {"number": 1})
+run.write_text("best.py", "first")
+full(20)
+for write in (lambda: run.append("turns.jsonl", {"number": 2, "text": "x" * 50}), lambda: run.write_text("best.py", "y" * 50),
+              lambda: run.finish("done")):
+    try:
+        write()
+    except RunFolderError as error:
+        print(error.message, "|", error.hint)
+full(-1)
+run.append("turns.jsonl", {"number": 3})
+full(20)
+with run:
+    raise KeyboardInterrupt
+"""
+
+
+def test_a_full_disk_loses_nothing_that_was_written_and_says_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "run")], capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 3 and all("cannot write" in line and "--resume" in line for line in said)
+    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1], "what ended the run is what is told"
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
+    with start(tmp_path / "run", resume=True) as run:
+        assert [row["number"] for row in run.read("turns.jsonl")] == [1, 3]
+        assert (run.path / "best.py").read_text() == "first" and manifest(run)["status"] == "running"

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import dvk
@@ -116,8 +117,13 @@ def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
 
 
 def _keep(where: Path, subject: Subject) -> None:
-    where.parent.mkdir(parents=True, exist_ok=True)
     captured = subject.captured.model_dump(mode="json") if subject.captured is not None else None
     aside = where.with_suffix(f".{os.getpid()}")
-    aside.write_text(json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured, "cannot": str(subject.cannot or "")}))
-    aside.rename(where)
+    text = json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured, "cannot": str(subject.cannot or "")})
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text)
+        aside.rename(where)
+    except OSError:  # a full disk: the next evaluation prepares it again
+        with suppress(OSError):
+            aside.unlink()

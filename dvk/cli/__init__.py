@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 import sys
 from typing import Annotated
 
@@ -48,6 +50,15 @@ app.command("mcp")(mcp.command)
 app.command("doctor")(doctor.command)
 
 
+def exhausted(error: OSError | sqlite3.Error) -> str | None:
+    """What this machine ran out of, and where; None where the error is of another kind."""
+    if isinstance(error, OSError):
+        out = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+        where = f": `{error.filename}`" if error.filename is not None else ""
+        return f"{error.strerror}{where}" if out else None
+    return "the disk of a database is full" if "full" in str(error) or "disk I/O error" in str(error) else None
+
+
 def main() -> None:
     """Run the command line: exit 0 success, 1 an honest negative, 2 the user can fix it."""
     try:
@@ -57,3 +68,8 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)
+    except (OSError, sqlite3.Error) as error:
+        if (why := exhausted(error)) is None:
+            raise
+        print(f"error: {why}\nhint: free some, then run the command again; a run goes on with --resume", file=sys.stderr)
+        sys.exit(2)

@@ -16,6 +16,8 @@ from dvk.pipelines.optimize.session import Session
 from dvk.records import Task, Turn
 from dvk.tasks.specs import parse_input
 
+UNPROVEN = "unproven.py"
+
 
 def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
            backbone: str | None) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
     arguments = session.captured.arguments if session.captured is not None else ()
     how = replacing.used(session.task, candidate.source, arguments) if candidate else None
+    if candidate is not None:  # what an earlier, shorter search left of it is proved now
+        (run.path / UNPROVEN).unlink(missing_ok=True)
     unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
     subject = Subject(session.task, session.captured, session.backend)
@@ -82,7 +86,7 @@ def _unproven(session: Session, winner: Turn | None) -> str | None:
     if best is None:
         return None
     said = "# Unproven: this candidate agreed with the original wherever it was checked, but no speedup was confirmed for it.\n"
-    return str(session.run.write_text("unproven.py", said + best.source))
+    return str(session.run.write_text(UNPROVEN, said + best.source))
 
 
 def _times(session: Session, names: Sequence[str]) -> dict[str, float]:
