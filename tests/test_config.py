@@ -114,7 +114,9 @@ def test_settings_that_hold_names_say_where_the_names_are_listed() -> None:
     assert texts(Config()) == others | {field.key for field in NAMED}
 
 
-@pytest.mark.parametrize("field", NAMED, ids=lambda field: field.key)
+@pytest.mark.parametrize("field", [
+    # Sizes of nano are listed where transformers is imported.
+    pytest.param(field, marks=[pytest.mark.slow] if field.key == "fit.size" else [], id=field.key) for field in NAMED])
 def test_an_unknown_name_is_refused_when_settings_are_loaded(field: Named, tmp_path: Path) -> None:
     table = isinstance(field.default, dict)
     known = names.load(field.table)

@@ -60,6 +60,7 @@ def test_verify_of_live_modules(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_verify_of_functions_and_texts(tmp_path: Path) -> None:
     ok = dvk.verify(torch.nn.functional.silu, lambda x: x * torch.sigmoid(x), X, tier="smoke", settings=QUICK)
     assert ok.status.value == "ok"
@@ -145,6 +146,7 @@ def test_the_module_of_a_result_runs_the_kernels_on_the_weights_in_hand(tmp_path
         assert dvk.verify(live, candidate, X, tier="smoke", settings=QUICK).status.value == "ok"
 
 
+@pytest.mark.slow
 def test_a_saved_drop_in_has_its_weights(tmp_path: Path) -> None:
     live = Gate(8)
     with torch.no_grad():
@@ -170,6 +172,7 @@ def test_no_speedup_gives_the_original_back() -> None:
         result.save("fast.py")
 
 
+@pytest.mark.slow
 def test_what_is_judged_is_what_is_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that was patched in this process is another one in others: the graph is judged."""
     monkeypatch.setattr(torch.nn.functional, "silu", lambda x, inplace=False: x.abs())
@@ -179,6 +182,18 @@ def test_what_is_judged_is_what_is_in_hand(monkeypatch: pytest.MonkeyPatch) -> N
     assert dvk.verify(live, text, X, tier="smoke", settings=QUICK).status.value == "ok"
     with pytest.raises(dvk.UsageError, match="failed on the example inputs"):
         dvk.verify(nn.Linear(8, 8), nn.Linear(8, 8), torch.ones(3), tier="smoke")
+
+
+@pytest.mark.gpu
+def test_live_modules_on_a_gpu(tmp_path: Path) -> None:
+    live, x = Gate(8).cuda(), X.cuda()
+    assert dvk.verify(live, Twin(8).cuda(), x, tier="smoke", settings=QUICK).status.value == "ok"
+    assert dvk.verify(live, Wrong(8).cuda(), x, tier="smoke", settings=QUICK).status.value == "mismatch"
+    result = dvk.optimize(live, x, budget_s=20, settings=QUICK, out=tmp_path / "run", progress=False)
+    with torch.no_grad():
+        torch.testing.assert_close(result.module(x), live(x))
+    with pytest.raises(dvk.UsageError, match="cpu and cuda"):
+        dvk.verify(live, Twin(8), X)
 
 
 @pytest.mark.slow

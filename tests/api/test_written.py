@@ -184,6 +184,7 @@ def test_tied_weights_stay_tied() -> None:
     assert made[1].weight is made[0].weight
 
 
+@pytest.mark.slow
 def test_a_model_of_transformers_by_keywords() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=32)
