@@ -10,10 +10,15 @@ import torch
 
 
 def dvk_finite(operands: list[torch.Tensor], factor: float) -> bool:
-    """No operand holds NaN or infinity, and the product of their norms times `factor` is a number of single precision: no product of
-    rows of theirs can be infinite."""
-    size = factor
+    """No operand holds NaN or infinity, and no product of rows of theirs, times `factor`, can be infinite: the product of their norms is a
+    number of single precision, or of rows of float16 one of that type, in which PyTorch would write it to memory."""
+    size, limit = factor, 3e38
     for operand in operands:
         wide = torch.float64 if operand.dtype is torch.float64 else torch.float32
-        size *= max(float(torch.linalg.vector_norm(operand, dtype=wide)), 1.0)
-    return size < 3e38
+        if operand.dtype is torch.float16 and operand.numel():
+            limit = 65504.0
+            norm = torch.linalg.vector_norm(operand, dim=-1, dtype=wide).amax()
+        else:
+            norm = torch.linalg.vector_norm(operand, dtype=wide)
+        size *= max(float(norm), 1.0)
+    return size < limit

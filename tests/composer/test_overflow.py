@@ -13,6 +13,7 @@ from dvk.composer import applicable
 from dvk.composer.lowering import lower
 from dvk.composer.magnitude import largest
 from dvk.composer.prims import View
+from dvk.records import Graph
 from tests.composer.programs import Program, capture, compiled, leaves
 
 HALF = torch.float16
@@ -57,6 +58,10 @@ GROWING: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+def every_recipe(graph: Graph) -> tuple[str, ...]:
+    return tuple(applicable(graph, "cpu", "cpp"))
+
+
 def apart(program: Program, x: torch.Tensor) -> list[str]:
     """Where NaN and infinities are not eager's."""
     found = []
@@ -68,7 +73,7 @@ def apart(program: Program, x: torch.Tensor) -> list[str]:
 
 
 def test_what_overflows_between_operators_is_infinite() -> None:
-    every = {name: Program(f, VALUES, recipes=lambda graph: tuple(applicable(graph, "cpu", "cpp"))) for name, f in GROWING.items()}
+    every = {name: Program(f, VALUES, recipes=every_recipe) for name, f in GROWING.items()}
     compiled(every.values())
     assert all(program.kernels for program in every.values())
     found = {name: text for name, program in every.items() for x in (VALUES, ODD) if (text := apart(program, x))}
@@ -98,3 +103,13 @@ def test_bounds_hold() -> None:
         value = lower(graph).values[graph.nodes[-1].name]
         assert isinstance(value, View)
         assert function(extreme.double()).abs().max() <= largest(value.base, {})
+
+
+def test_attention_whose_scores_overflow_is_made_as_it_was_written() -> None:
+    q, k, v = (torch.linspace(-1, 1, 2 * 3 * 8 * 16).roll(n).reshape(2, 3, 8, 16).half() for n in (0, 5, 11))
+    program = Program(lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v, q, k, v, recipes=every_recipe)
+    assert "attention" in program.recipes
+    for size in (1.0, 200.0):
+        got, want = program.run(q * size, k * size, v), program.eager(q * size, k * size, v)
+        assert bool(want.isnan().any()) is (size > 1)
+        torch.testing.assert_close(got, want, rtol=4e-3, atol=4e-3, equal_nan=True)
