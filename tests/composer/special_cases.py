@@ -312,13 +312,21 @@ SQUARED = ("var", "std", "var_mean", "norm2", "layer_norm", "rms_norm", "group_n
 """What squares its operand: of numbers whose square overflows, PyTorch's kernels for GPUs have other answers than those for CPUs."""
 
 
+def halves() -> dict[str, Case]:
+    """float16 that overflows between operators."""
+    functions: dict[str, Callable[[torch.Tensor], Any]] = {
+        "product": lambda x: (x * x) * 1e-3, "exp": lambda x: torch.exp(x) * 1e-3, "difference": lambda x: (x * x) - (x * x),
+        "row sum": lambda x: x.abs().sum(-1, keepdim=True) * 1e-3 + x}
+    return {f"{name} of halves": Case(f, (scalars(torch.float16)[:96].reshape(3, 32),), 5e-3) for name, f in functions.items()}
+
+
 def few_for_kernels() -> dict[str, Case]:
     """What interpreters of Triton and CUDA can do in a minute; operators one by one, for one kernel of them all is slow to interpret."""
     names = ("relu", "clamp", "gelu", "gelu_tanh", "mish", "logsigmoid", "hardswish", "softplus", "elu", "sign", "pow-3", "pow1.7", "round")
     found = {name: Case(UNARY[name], (scalars(),)) for name in names}
     found |= {name: Case(BINARY[name], pairs()) for name in ("maximum", "bce_logits", "pow", "clamp", "logaddexp")}
     rowwise = ("softmax", "logsumexp", "amin", "max_pair", "argmin", "var_mean", "layer_norm", "cummax", "cumsum", "relu_max", "norm_inf")
-    found |= {f"{name} of rows": row_case(name, 37) for name in rowwise}
+    found |= {f"{name} of rows": row_case(name, 37) for name in rowwise} | halves()
     return found | {f"{name} of columns": columns(row_case(name, 37)) for name in ("softmax", "amax", "layer_norm")}
 
 
@@ -346,7 +354,7 @@ def for_gpu(exact_division: bool) -> dict[str, Case]:
               if not name.startswith(("prod", "cumprod")) and name not in NOISY_ON_GPU}
     found |= {f"{name} of columns": given(columns(row_case(name, 37)), name) for name in COLUMNS if name not in NOISY_ON_GPU}
     found |= {f"{name} of images": given(Case(f, (image(),)), name) for name, f in IMAGES.items() if name not in NOT_ON_GPU}
-    return found
+    return found | halves()
 
 
 OTHERWISE_ON_GPU = ("addcmul",)
