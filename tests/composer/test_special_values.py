@@ -256,7 +256,7 @@ def test_sums_by_index_stay_with_pytorch_and_what_is_beside_them_is_fused() -> N
 def test_an_infinity_in_a_row_of_rms_norm_is_what_the_device_makes_of_it() -> None:
     """PyTorch's kernels for GPUs follow the mean, which makes NaN of the row, where they cannot read four elements at once."""
     for length, dtype, follows in ((37, torch.float32, True), (64, torch.float32, False), (64, torch.float64, True)):
-        graph = capture(lambda x: F.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)).graph
+        graph = capture(lambda x: nn.functional.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)).graph
         for device in ("cpu", "cuda"):
             sums = [p for p in lower(graph, device=device).prims if p.kind == "reduce"]
             assert len(sums) == (2 if follows and device == "cuda" else 1)
