@@ -2,7 +2,7 @@
 
 Read from their files, not from the imported functions: those need torch, whose import takes seconds, and whoever only
 writes a drop-in does without. What only serves those who work on dvk stays here: annotations, all of a docstring but its first
-line, blank lines.
+line, blank lines and lines for one short statement.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 FILES = ("embedded.py", "rebuilt.py", "finite.py", "cuda_launch.py", "convert.py", "compact/frame.py")
 PREFIX = "dvk_"
+BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
+WIDTH = 120
 FOR_CHECKERS = re.compile(r"  # (noqa|type: ignore)\b[^#\n]*?( - .*)?(?=  #|$)", re.MULTILINE)
 
 
@@ -58,7 +60,20 @@ def _short(node: ast.FunctionDef | ast.ClassDef, lines: list[str]) -> str:
         kept[row - 1 : end_row] = [kept[row - 1][:column] + instead.encode() + tail, *[b""] * (end_row - row)]
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     whole = FOR_CHECKERS.sub("", b"".join(kept[first - 1 : node.end_lineno]).decode())
-    return "".join(line for line in whole.splitlines(keepends=True) if line.strip())
+    return _joined("".join(line for line in whole.splitlines(keepends=True) if line.strip()))
+
+
+def _joined(text: str) -> str:
+    """The text with blocks of one short statement on the line of their head."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        for block in (getattr(node, name, ()) for name in ("body", "orelse", "finalbody")):
+            if not isinstance(block, list) or len(block) != 1 or isinstance(block[0], BLOCKS) or block[0].lineno != block[0].end_lineno:
+                continue
+            head, statement = lines[block[0].lineno - 2].rstrip(), lines[block[0].lineno - 1].strip()
+            if head.endswith(":") and "#" not in head + statement and len(head) + len(statement) < WIDTH:
+                lines[block[0].lineno - 2 : block[0].lineno] = ["", f"{head} {statement}\n"]
+    return "".join(lines)
 
 
 Place = tuple[int, int]
