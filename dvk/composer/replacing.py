@@ -54,11 +54,11 @@ def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, s
 
     Args:
         source: of the drop-in.
-        arguments: names of what a function takes, where they are known.
+        arguments: names of what a function takes; where they are not known those of its tensors.
     """
     there, (name, new) = names_bound_by(source), _names(task)
     if task.kind == "function":
-        given = ", ".join(arguments) or "…"
+        given = ", ".join(arguments or dict.fromkeys(spec.name.partition(".")[0] for spec in task.inputs)) or "..."
         how = (f"from best import {new}", f"{new}({given})") if new in there else ("from best import ModelNew", f"ModelNew()({given})")
         return f"{how[0]}; {how[1]} is {task.entry}({given})", f"{how[0]}\n\n{how[1]}  # called as {task.entry} is"
     made = f"model = ModelNew(...)  # constructor and state_dict of {task.entry}"

@@ -176,11 +176,15 @@ def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
     summary = json.loads(dvk("ops.py:gate", *specs, "--json", *QUICK, cwd=tmp_path).stdout)
     assert summary["status"] == "faster" and summary["num_candidates"] > 0
     assert summary["use"] == "from best import gate_new; gate_new(x, y) is gate(x, y)"
-    assert "gate_new(x, y)" in Path(summary["run"], "report.md").read_text()
-    exec(compile(Path(summary["best"]).read_text(), "best.py", "exec"), made := {"__name__": "best"})
+    assert "gate_new(x, y)" in (tmp_path / summary["run"] / "report.md").read_text()
+    spec = importlib.util.spec_from_file_location("best_gate", tmp_path / summary["best"])
+    assert spec is not None and spec.loader is not None
+    best = importlib.util.module_from_spec(spec)
+    sys.modules["best_gate"] = best
+    spec.loader.exec_module(best)
     x, y = torch.randn(2048, 512), torch.randn(2048, 512)
     with torch.no_grad():
-        assert torch.allclose(made["gate_new"](x, y), made["gate"](x, y), atol=1e-4)
+        assert torch.allclose(best.gate_new(x, y), best.gate(x, y), atol=1e-4)
 
 
 @pytest.mark.parametrize(("args", "words"), [
