@@ -741,3 +741,13 @@ def test_what_only_torch_asks_for_is_no_condition() -> None:
     counting = Counting(text, torch.randn(4, 8))
     counting.new.requires_grad_(False)
     assert counting.fused(torch.randn(4, 8))[0]
+
+
+@torch.no_grad()
+def test_a_files_docstring_and_future_imports_hold_below_other_text() -> None:
+    text = '"""Four."""\nfrom __future__ import annotations; from __future__ import (\n    division,\n)  # why\nimport torch\n\n' \
+        "TOLD = __doc__.splitlines()[0]\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x: Tensor):\n" \
+        "        return torch.tanh(x) * 2 + len(TOLD)\n"
+    block = Counting(text, torch.randn(4, 8))
+    agree(block, torch.randn(4, 8), fused=True)
+    assert block.module.__doc__ == "Four."
