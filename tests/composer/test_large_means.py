@@ -25,21 +25,21 @@ NORMS: dict[str, Norm] = {
 
 
 def worst(norm: Norm, shape: tuple[int, int]) -> dict[str, str]:
-    """Inputs for which a schedule is further from float64 than eager is by more than a half."""
+    """Inputs for which a schedule is further from float64 than eager, beyond half a unit in the last place of the mean."""
     first = Program(norm, torch.randn(shape))
     assert first.kernels
     count = max(len(options(k)) for k in first.kernels)
     programs = [first.under(lambda k, n=n: options(k)[min(n, len(options(k)) - 1)]) for n in range(count)]
     compiled(programs)
-    given = {f"mean {mean:g}": torch.randn(shape) + mean for mean in (1e2, 1e3, 1e4, 1e5, 1e6)}
-    given |= {f"{value} alone": torch.full(shape, value) for value in (3.3, 1234.567, 100000.3, -7e8)}
+    given = {f"mean {mean:g}": (torch.randn(shape) + mean, mean * 2.0**-24) for mean in (1e2, 1e3, 1e4, 1e5, 1e6)}
+    given |= {f"{value} alone": (torch.full(shape, value), 0.0) for value in (3.3, 1234.567, 100000.3, -7e8)}
     found = {}
-    for name, x in given.items():
+    for name, (x, unit) in given.items():
         truth = norm(x.double())
         eager = (norm(x) - truth).abs().max()
         for program in programs:
             error = (program.run(x) - truth).abs().max()
-            if not error <= 1.5 * eager + 2e-6:
+            if not error <= 1.2 * eager + unit + 2e-6:
                 found[name] = f"{error:.1e} instead of {eager:.1e} under {list(program.schedules.values())}"
     return found
 
