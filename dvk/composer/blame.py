@@ -50,6 +50,8 @@ def located(error: CannotCompose, node: Any) -> CannotCompose:
         where = f" ({Path(path).name},{rest.split(', in ')[0].removeprefix(',')}: {''.join(trace[places[-1] + 1:places[-1] + 2])})"
     found = CannotCompose(f"{error}{where}", error.traceback)
     found.path = stack[-1][0].partition("@")[0] if stack else None
+    steps = [trace[n].split('"')[1:] for n in reversed(places)]
+    found.lines = tuple((path, int(rest.split(",")[1].split()[-1])) for path, rest in steps)
     return found
 
 

@@ -12,6 +12,8 @@ class CannotCompose(Exception):
     """
 
     path: str | None = None
+    lines: tuple[tuple[str, int], ...] = ()
+    """Files and lines of the model's code that it happened on, innermost first, where no traceback shows them."""
 
     def __init__(self, message: str, traceback: str = ""):
         super().__init__(message)

@@ -129,17 +129,22 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     from dvk.composer.embedded import dvk_config
     from dvk.composer.inline import inline
     from dvk.composer.left import Recording, Tracing
-    from dvk.composer.observe import asked, observe
+    from dvk.composer.meanwhile import freed, unread
+    from dvk.composer.observe import asked, following_data, observe
     from dvk.composer.state import without_changes
+    from dvk.composer.swallowed import none_swallowed
 
     model, tensors = call.model, list(call.tensors.values())
     places = recording.places if recording is not None else ()
     left = tuple(place.path for place in places if place.module is None and not place.name)
-    config = dvk_config(model, left)
-    tracing = Tracing(call, recording or Recording())
+    recording = recording or Recording(is_known=False)
+    free = freed(recording.changes, left)
+    config = dvk_config(model, left, free)
+    tracing = Tracing(call, recording)
     try:
-        with torch.no_grad(), _no_stack_traces(recording is None), _no_checks(), _apart(), asked(model) as answered, call.flat(), \
-                tracing.meanwhile(), modes.reading(model) as read:
+        with torch.no_grad(), _no_stack_traces(not recording.is_known), _no_checks(), _apart(), asked(model) as answered, call.flat(), \
+                tracing.meanwhile(), modes.reading(model) as read, unread(model, recording.changes, left, recording.parts), \
+                none_swallowed(model), following_data():
             program = without_changes(model, lambda: torch.export.export(model, tuple(tensors), strict=False))
     except CannotCompose:
         raise
@@ -151,11 +156,13 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     encoder = _Encoder(program, model, call.tensors, seen, call.tree, tracing)
     graph = encoder.graph()
     partly.check_repeatable(graph)
-    if recording is not None and not partly.is_worthwhile(graph):
+    if places and not partly.is_worthwhile(graph):
         raise CannotCompose(f"nothing to fuse remains beside what is left to PyTorch: {', '.join(map(str, places))}")
+    called = {node.kwargs["place"][2] for node in graph.nodes if node.op == "left"}
     return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
                     modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,
-                    structure=call.structure, left=left)
+                    structure=call.structure, left=left, free=free,
+                    parts={name: text for name, text in recording.parts.items() if name in called})
 
 
 @contextmanager
@@ -296,6 +303,8 @@ class _Encoder:
     def _held(self, node: Any, kind: str, target: str) -> None:
         import torch
 
+        if target in self.tracing.recording.written:
+            raise located(CannotCompose(f"`{target}` is written by what is left to PyTorch, and read elsewhere"), next(iter(node.users)))
         found: Any = self.model
         for part in target.split("."):
             found = getattr(found, part, None)

@@ -23,6 +23,10 @@ class Captured(BaseModel):
     """Arguments that are plain values, baked into the graph."""
     left: tuple[str, ...] = ()
     """Submodules that are left to PyTorch, by path; hooks and attributes in them are no affair of the graph's."""
+    parts: dict[str, str] = {}
+    """Functions made of statements that are left to PyTorch, by name, as text that stands below the user's file."""
+    free: tuple[str, ...] = ()
+    """Attributes that these change, by path and name: the graph does not rest on them."""
     structure: dict[str, Any] = {}
     """Other arguments that are no tensors, as trees (`structures`) of the graph's inputs."""
     config_hash: str

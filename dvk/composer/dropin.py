@@ -35,6 +35,9 @@ MODULES = ("copyreg", "ctypes", "dis", "functools", "glob", "hashlib", "inspect"
 LINE = "# " + "=" * 98
 
 
+PARTS = "# Statements of functions above that are left to PyTorch, as functions."
+
+
 @dataclass(frozen=True)
 class Fused:
     """A program and the call that it was made for."""
@@ -119,7 +122,8 @@ class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
     ending = f"{last}{signature}{replacing.text(task)}"
     functions = [name for name in carried.needed("\n".join([above, hook, runtime, ending])) if name not in first]
     below = "\n\n".join(part.strip("\n") for part in (_globals(fused, bool(kept)), carried.text(functions), hook, runtime, ending) if part)
-    return _together(task, title, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+    parts = {name: text for one in fused for name, text in one.captured.parts.items()}
+    return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
 
 
 def unchanged(task: Task, title: str) -> str:
@@ -135,10 +139,11 @@ def unchanged(task: Task, title: str) -> str:
     return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n{above}{_imports(below)}\n\n\n{below.rstrip()}\n"
 
 
-def _together(task: Task, title: str, generated: str) -> str:
-    """A drop-in's text: what is to be read, the original, what guards it."""
-    source = with_room(task.source, task.entry)
-    told = "unchanged" if source == task.source else "its ModelNew renamed"
+def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> str:
+    """A drop-in's text: what is to be read, the original with `parts` of it as functions, what guards it."""
+    whole = "\n\n\n".join([task.source.rstrip(), PARTS, *parts.values()]) if parts else task.source
+    source = with_room(whole, task.entry)
+    told = "unchanged" if source == whole else "its ModelNew renamed"
     above, below = beside(source, task.entry, generated)
     imports, source = to_the_top(source)
     return f"""\
@@ -189,12 +194,14 @@ def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
     if others:
         raise CannotCompose("the module itself is another one for other inputs")
     (left, *_) = {one.captured.left: None for one in fused}
+    (free, *_) = {one.captured.free: None for one in fused}
     layouts = [f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})" for one in fused
                for key, node in _keyed(one.program.weights) if id(node) in {id(node) for node in one.program.guarded}]
     layouts = list(dict.fromkeys(layouts))
     facts = {
         "config": repr(config) if task.kind == "module" else "",
         "apart": repr(left) if left else "",
+        "free": repr(free) if free else "",
         "modes": repr(_modes(fused) or ""),
         "calls": repr({key: place for one in fused for key, place in one.program.left.items()} or ""),
         "paths": repr(tuple(path for path, _ in held)) if held else "",

@@ -208,6 +208,8 @@ def is_view(node: Node) -> bool:
 def shared(node: Node) -> list[str]:
     """Values with which the result may share memory: those it is a view of, and those that it has written and returns."""
     declared = schema(node.op)
+    if node.op == "left":  # it may return what it is given
+        return refs(list(node.args))
     if node.op in ("param", "buffer", "const") or packet_of(node.op) in UNDECLARED | OURS:
         return refs([list(node.args), node.kwargs])
     if declared is None:

@@ -30,8 +30,9 @@ dvk_memory: set[int] = set()
 """Addresses of memory that was bound."""
 
 
-def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = ()) -> str:
-    """Hash of what a graph was captured under besides tensor values and modes: attributes, shapes of weights; kinds alone where `left`."""
+def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
+    """Hash of what a graph was captured under besides tensor values and modes: attributes but the `free`, shapes of weights; kinds alone
+    where `left`."""
     internal = vars(torch.nn.Module())
 
     def name_of(tensor: torch.Tensor) -> str:
@@ -70,9 +71,10 @@ def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = ()) -> str:
         parts.append(f"{path}:{kind}")
         whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
         parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
-                     if whole and key not in internal and not key.startswith("_dvk_"))
+                     if whole and key not in internal and not key.startswith("_dvk_") and f"{path}.{key}" not in free)
         for held in (child._parameters, child._buffers) if whole else ():
-            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items() if t is not None)
+            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items()
+                         if t is not None and f"{path}.{key}" not in free)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -179,6 +181,7 @@ class dvk_guarded(torch.nn.Module):
 
     _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, but for the parts that are left as they are
     _dvk_apart: tuple[str, ...] = ()
+    _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
     _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs rest on
     _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or nothing
     _dvk_paths: tuple[str, ...] = ()  # weights that they read, and how kernels expect them: position, shape, strides, dtype
@@ -194,7 +197,7 @@ class dvk_guarded(torch.nn.Module):
         self._dvk_left = {key: getattr(owners[key], name) if name else owners[key] for key, (_, name) in self._dvk_calls.items()}
         if self._dvk_watched[1] != list(self._dvk_modes.values()):
             return False
-        if self._dvk_config not in (None, dvk_config(self, self._dvk_apart)):
+        if self._dvk_config not in (None, dvk_config(self, self._dvk_apart, self._dvk_free)):
             return False
         if self._dvk_paths:
             self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)

@@ -26,6 +26,8 @@ def functionalized(graph: Graph) -> Graph:
         for name in refs([list(node.args), node.kwargs]):
             last_read[name] = max(last_read.get(name, -1), position)
     made = {node.name: node for node in graph.nodes}
+    kept = {memory.of(name) for node in graph.nodes if node.op == "left" for name in refs([list(node.args), node.kwargs])}
+    """Memory that code left to PyTorch may hold on to."""
     now: dict[str, str] = {}
     """Name → name of its value from here on."""
     same: dict[str, set[str]] = {}
@@ -43,8 +45,9 @@ def functionalized(graph: Graph) -> Graph:
                 known.add(node.name)
                 same[node.name] = known
                 others = [m for m in members[memory.of(target)] if m.name not in known and at[m.name] < position]
-                alone = all(m.op not in ("input", "param", "buffer", "const") and packet_of(m.op) != "as_strided"
-                            for m in members[memory.of(target)])  # as_strided sees memory beside the tensor
+                held = ("input", "param", "buffer", "const", "left")
+                alone = memory.of(target) not in kept and all(m.op not in held and packet_of(m.op) != "as_strided"
+                                                              for m in members[memory.of(target)])  # which sees memory beside the tensor
                 # What the operator reads under another name it may read while it writes.
                 if alone and not any(last_read.get(m.name, -1) >= position for m in others) and (pure := _pure(new, made)) is not None:
                     new = pure

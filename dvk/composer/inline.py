@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk.composer.blame import located
 from dvk.composer.cannot import CannotCompose
 
 PRODUCTS = {"einsum", "tensordot", "inner", "multi_dot", "linalg_multi_dot", "chain_matmul"}
@@ -83,7 +84,7 @@ class _Inliner:
             return getattr(module, inner.target), list(node.args[5:]), [tuple(settings)]
         if name == "tag_activation_checkpoint":
             return getattr(module, node.args[0].target), list(node.args[1:]), []
-        raise CannotCompose(f"a nested graph, {name}, inside forward()")
+        raise located(CannotCompose(f"a nested graph, {name}, inside forward()"), node)
 
     def _cast(self, node: Any, mapped: Callable[[Any], Any], casting: list[tuple[Any, ...]]) -> Any:
         """Copy an operator with the casts that autocast makes of its operands."""

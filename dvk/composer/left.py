@@ -9,7 +9,6 @@ The same run answers what forward() asks of values (`if x.isnan().any()`): a gra
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from collections import OrderedDict
@@ -23,6 +22,7 @@ import torch
 from dvk.composer import structures
 from dvk.composer.calling import Call
 from dvk.composer.cannot import CannotCompose
+from dvk.composer.state import Change
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,16 @@ class Place:
 
 
 class Refused(CannotCompose):
-    """A place cannot be a step of a graph: it writes what it is given, or returns what cannot be described."""
+    """A place cannot be a step of a graph: it writes what it is given, or returns what cannot be described.
 
-    def __init__(self, place: Place, why: str):
+    Attributes:
+        inputs: positions of the arguments that are the reason, where some are.
+        outputs: the same of parts of the result.
+    """
+
+    def __init__(self, place: Place, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
         super().__init__(f"`{place}` {why}")
-        self.place = place
+        self.place, self.inputs, self.outputs = place, inputs, outputs
 
 
 @dataclass
@@ -59,8 +64,10 @@ class Noted:
     result: Any
     tree: Any
     leaves: list[tuple[str, torch.Tensor]]
-    given_back: dict[int, int]
-    """Which of these are tensors that the call was given, and which of those."""
+    is_steady: bool = False
+    """Its result was of the same kind for other inputs, and when it was called again."""
+    has_effects: bool = False
+    """It must not happen twice: it has drawn random numbers, written the module's tensors, or changed Python state."""
 
 
 @dataclass
@@ -71,8 +78,18 @@ class Recording:
     calls: list[Noted] = field(default_factory=list)
     answers: list[bool] | None = None
     """What forward() was told of values; None where it is not to be told."""
+    is_known: bool = True
+    """There was such a run; else nothing is left, and none is needed."""
     repeated: bool = False
     """One line asked more than once in one call of its function."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Functions that were made of statements, by name, as text."""
+    is_strict: bool = True
+    """Parts may return no plain values: a program would go back wherever these differ."""
+    written: set[str] = field(default_factory=set)
+    """Weights and buffers that a call has written: no other code may read them, as it would what they were before."""
+    changes: list[Change] = field(default_factory=list)
+    """Python state that the run has changed."""
 
 
 _library: list[torch.library.Library] = []
@@ -107,86 +124,13 @@ def _operators() -> None:
     _library.append(library)
 
 
-def recorded(call: Call, places: Collection[Place], *, answers: bool) -> Recording:
-    """Run a copy of the module once, eagerly.
-
-    Raises:
-        Refused: one of the places.
-        CannotCompose: the run itself raised.
-    """
-    recording = Recording(places, answers=[] if answers else None)
-    with torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]), torch.no_grad():
-        try:
-            # Hooks such as weight_norm's keep results of their own as attributes, which do not copy by themselves.
-            kept = [value for module in call.model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
-            model = copy.deepcopy(call.model, {id(t): t.detach().clone() for t in kept if not t.is_leaf})
-        except Exception as error:  # noqa: BLE001 - copying runs the user's code
-            raise CannotCompose(f"the module cannot be copied: {type(error).__name__}: {error}") from None
-        args, kwargs = call.arguments([t.detach().clone() for t in call.tensors.values()])
-        noting = _Noting(recording, call.home)
-        with _replaced(model, places, noting.called, call.home), _told(lambda tensor, answer: noting.told(tensor, answer), answers):
-            try:
-                model.forward(*args, **kwargs)
-            except CannotCompose:
-                raise
-            except Exception as error:  # a module of any kind may break any part of the capture
-                raise CannotCompose(f"forward() raised {type(error).__name__}: {error}") from error
-    return recording
+def paths_of(model: torch.nn.Module) -> dict[int, str]:
+    """The identity of every module → its path."""
+    return {id(module): path for path, module in model.named_modules()}
 
 
-class _Noting:
-    """What the eager run does at a place."""
-
-    def __init__(self, recording: Recording, home: dict[str, Any]):
-        self.recording, self.home, self.depth = recording, home, 0
-        self.asked: dict[tuple[int, int], Any] = {}
-
-    def told(self, tensor: torch.Tensor, answer: Callable[[], bool]) -> bool:
-        value = answer()
-        if not self.depth:
-            assert self.recording.answers is not None
-            self.recording.answers.append(value)
-            frame = sys._getframe(3)
-            place = id(frame), frame.f_lineno
-            self.recording.repeated |= place in self.asked
-            self.asked[place] = frame  # kept, so that no other frame takes its identity
-        return value
-
-    def called(self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if self.depth:
-            return function(*args, **kwargs)
-        before, tensors = self._given(place, args, kwargs)
-        versions = [t._version for t in tensors]
-        self.depth += 1
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            self.depth -= 1
-        after, still = self._given(place, args, kwargs)
-        if before != after or any(a is not b for a, b in zip(tensors, still, strict=True)) or [t._version for t in tensors] != versions:
-            raise Refused(place, "changes its arguments")
-        try:
-            tree, leaves = structures.taken(result, "r", self.home)
-        except CannotCompose as error:
-            raise Refused(place, f"returns what no step of a graph can: {error}") from None
-        numbers = {id(t): n for n, t in enumerate(tensors)}
-        given_back = {n: numbers[id(t)] for n, (_, t) in enumerate(leaves) if id(t) in numbers}
-        memory = {t.untyped_storage().data_ptr() for t in tensors if t.layout is torch.strided and t.numel()}
-        made = [leaf for n, leaf in enumerate(leaves) if n not in given_back]
-        if any(t.layout is not torch.strided or t.is_nested or t.untyped_storage().data_ptr() in memory for _, t in made):
-            raise Refused(place, "returns a view of its arguments, or tensors without strides")
-        self.recording.calls.append(Noted(place, result, tree, leaves, given_back))
-        return result
-
-    def _given(self, place: Place, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
-        try:
-            return given(args, kwargs, self.home)[:2]
-        except CannotCompose as error:
-            raise Refused(place, f"is given what a drop-in cannot make: {error}") from None
-
-
-def given(args: Any, kwargs: Any, home: dict[str, Any]) -> tuple[Any, list[Any], list[Any]]:
-    """Arguments of a call encoded, with positions for tensors and, behind those, for symbolic numbers."""
+def given(args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]) -> tuple[Any, list[Any], list[Any]]:
+    """Arguments of a call encoded, with positions for tensors and, behind those, for symbolic numbers; modules by their `paths`."""
     tensors: list[Any] = []
     numbers: list[Any] = []
 
@@ -197,7 +141,7 @@ def given(args: Any, kwargs: Any, home: dict[str, Any]) -> tuple[Any, list[Any],
         if isinstance(value, torch.SymInt):
             numbers.append(value)
             return {"ref": -len(numbers)}
-        return None
+        return {"module": paths[id(value)]} if id(value) in paths else None
 
     tree = structures.Encoder(leaf, home).encode((args, kwargs))
     return tree, tensors, numbers
@@ -214,6 +158,7 @@ class Tracing:
         self.call, self.recording = call, recording
         self.given: list[Any] = []
         self.num_answers = 0
+        self.paths = paths_of(call.model)
 
     @contextmanager
     def known(self) -> Iterator[None]:
@@ -230,7 +175,7 @@ class Tracing:
         """Calls at the places become steps, and questions are answered as they were in the recording."""
         self.given, self.num_answers = [], 0
         places, answered = self.recording.places, self.recording.answers is not None
-        with self.known(), _replaced(self.call.model, places, self.called, self.call.home, tracing=True), _told(self.told, answered):
+        with self.known(), replaced(self.call.model, places, self.called, self.call.home, tracing=True), answering(self.told, answered):
             yield
 
     def called(self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -238,14 +183,22 @@ class Tracing:
         if number >= len(self.recording.calls) or self.recording.calls[number].place != place:
             raise CannotCompose(f"`{place}` is called in another order while tracing")
         try:
-            tree, tensors, numbers = given(args, kwargs, self.call.home)
+            tree, tensors, numbers = given(args, kwargs, self.call.home, self.paths)
         except CannotCompose as error:
-            raise Refused(place, f"is given what a drop-in cannot make: {error}") from None
+            bad = [n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)]
+            raise Refused(place, f"is given what a drop-in cannot make: {error}", bad) from None
         self.given.append(tree)
         noted = self.recording.calls[number]
         made = torch.ops.dvk.left(tensors, numbers, number)
-        results = iter([tensors[noted.given_back[n]] if n in noted.given_back else value for n, value in enumerate(made)])
+        results = iter(made)
         return structures.filled(noted.result, lambda _: next(results))
+
+    def _can_give(self, value: Any) -> bool:
+        try:
+            given((value,), {}, self.call.home, self.paths)
+        except CannotCompose:
+            return False
+        return True
 
     def told(self, tensor: torch.Tensor, answer: Callable[[], bool]) -> bool:
         answers = self.recording.answers or []
@@ -269,12 +222,14 @@ class Tracing:
         noted = self.recording.calls[number]
         shapes = {path: [list(t.shape), list(t.stride()), str(t.dtype).removeprefix("torch.")] for path, t in noted.leaves}
         place = noted.place
-        return {"place": [place.module, place.path, place.name], "given": of(self.given[number]),
+        once = {"once": True} if noted.has_effects else {}
+        once |= {"steady": True} if noted.is_steady else {}
+        return {"place": [place.module, place.path, place.name], "given": of(self.given[number]), **once,
                 "result": json.dumps({"tree": noted.tree, "shapes": shapes})}  # as text: its names are none of the graph's
 
 
 @contextmanager
-def _replaced(model: torch.nn.Module, places: Collection[Place], called: Callable[..., Any], home: dict[str, Any], *,
+def replaced(model: torch.nn.Module, places: Collection[Place], called: Callable[..., Any], home: dict[str, Any], *,
               tracing: bool = False) -> Iterator[None]:
     """Calls at the places go through `called(place, function, args, kwargs)`; while tracing, hooks of whole modules are theirs, too."""
     whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
@@ -342,7 +297,7 @@ INTERNAL = ("torch._", "torch.fx", "torch.export", "torch.utils", "torch.library
 
 
 @contextmanager
-def _told(told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool) -> Iterator[None]:
+def answering(told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool) -> Iterator[None]:
     """Whether a tensor is true, asked by code that is not torch's machinery, is answered by `told`."""
     if not wanted:
         yield

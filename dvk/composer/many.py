@@ -181,13 +181,13 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
                     module._buffers[name] = function(buffer)
         return self
 
-    def config(module: Any, left: tuple[str, ...] = ()) -> str:
+    def config(module: Any, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
         held = [kind for child in module.modules() for kind in (child._parameters, child._buffers)]
         weights = [dict(kind) for kind in held]
         try:
             for kind in held:
                 kind.update({name: _Elsewhere(t, device) for name, t in kind.items() if t is not None})
-            return kept[2](module, left)
+            return kept[2](module, left, free)
         finally:
             for kind, were in zip(held, weights, strict=True):
                 kind.update(were)

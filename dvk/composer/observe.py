@@ -47,6 +47,23 @@ def asked(model: torch.nn.Module) -> Iterator[set[str]]:
             place[key] = function
 
 
+@contextmanager
+def following_data() -> Iterator[None]:
+    """`x.data`, read outside of torch, is meanwhile an operator, `detach`: tracing loses what is written into it otherwise."""
+    whole: Any = torch._C.TensorBase.data
+
+    def read(self: Any) -> Any:
+        if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] in ("torch", "dvk"):
+            return whole.__get__(self)
+        return self.detach()
+
+    torch.Tensor.data = property(read, whole.__set__)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del torch.Tensor.data
+
+
 class _Observer(torch.fx.Interpreter):
     def __init__(self, program: Any):
         super().__init__(program.graph_module)

@@ -7,22 +7,31 @@ hooks are left from the beginning, and so are attention layers whose fused kerne
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 import dvk
-from dvk.composer import left
 from dvk.composer.blame import blamed
 from dvk.composer.calling import Call
 from dvk.composer.cannot import CannotCompose, ChangesState
 from dvk.composer.left import Place, Recording, Refused
+from dvk.composer.meanwhile import kept
+from dvk.composer.noted import recorded
+from dvk.composer.parts import PREFIX, Parts
+from dvk.composer.state import taken
 from dvk.records import Graph
 
 MAX_TRIES = 16
 """Captures of one module, each of which leaves something more to PyTorch."""
+MAX_PARTS = 60
+"""The same where statements are left: a run of them grows by a few at a time."""
+
+log = logging.getLogger(__name__)
 
 FAST = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_nested_tensor_from_mask")
 """Functions of torch that attention layers in eval mode call instead of what they are made of."""
@@ -45,18 +54,45 @@ def captured(call: Call, trace: Trace) -> Any:
         if search.places:
             raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which take a module that really runs")
         return trace(None)
-    first: CannotCompose | None = None
-    for number in range(MAX_TRIES):
+    before = taken(call.model)
+    try:
+        return _searched(search, trace)
+    except CannotCompose as error:
+        first = error
+        if taken(call.model) != before:
+            raise _with_remedy(first) from first.__cause__
+    for is_strict in (True, False):
+        search = _Search(call, dict.fromkeys([*hooked(call.model), *scripted(call.model), *fast(call)]), Parts(call.home), is_strict)
         try:
-            if not number and not search.places:
-                return trace(None)
-            recording = left.recorded(call, tuple(search.places), answers=search.answers)
-            if not search.is_routed(recording):
-                return trace(recording)
+            return _searched(search, trace)
         except CannotCompose as error:
+            log.debug("parts of functions (strict: %s): %s", is_strict, error)
+    raise _with_remedy(first) from first.__cause__
+
+
+def _searched(search: _Search, trace: Trace) -> Any:
+    """What `trace` makes, as attempts leave more to PyTorch.
+
+    Raises:
+        CannotCompose: the first reason, where nothing that is left helps.
+    """
+    first: CannotCompose | None = None
+    before = taken(search.call.model)
+    for number in range(MAX_TRIES if search.parts is None else MAX_PARTS):
+        try:
+            with kept(search.call.model):
+                if not number and not search.places and search.parts is None:
+                    return trace(None)
+                with search.installed():
+                    recording = search.recorded()
+                    if not search.is_routed(recording):
+                        return trace(recording)
+        except CannotCompose as error:
+            log.debug("attempt %d: %s", number, error)
             first = first or error
-            if not search.goes_on_after(error):
-                raise _with_remedy(first) from first.__cause__
+            # Where not all is what it was, another attempt would find changed already what it should see changing.
+            if taken(search.call.model) != before or not search.goes_on_after(error):
+                raise first from first.__cause__
     raise first or CannotCompose("what breaks the capture was not found")
 
 
@@ -80,13 +116,21 @@ class _Search:
         answers: what forward() asks of values is answered as in the recorded run.
     """
 
-    def __init__(self, call: Call, places: dict[Place, None]):
-        self.call, self.places = call, places
+    def __init__(self, call: Call, places: dict[Place, None], parts: Parts | None = None, is_strict: bool = True):
+        self.call, self.places, self.parts, self.is_strict = call, places, parts, is_strict
         self.answers = False
         self.refused: set[Place] = set()
         self.asking: list[Place] = []
         """Where values are asked for, by the error before they were answered."""
         self.untried = [Place(path) for path in _children(call.model)]
+
+    def installed(self) -> AbstractContextManager[None]:
+        return self.parts.installed() if self.parts is not None else nullcontext()
+
+    def recorded(self) -> Recording:
+        made = self.parts.texts() if self.parts is not None else {}
+        places = [*self.places, *(Place(name=name, module="") for name in made)]
+        return recorded(self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict)
 
     def is_routed(self, recording: Recording) -> bool:
         """A submodule asks the same question again and again in one call: its answers choose among experts, and change with every input.
@@ -100,6 +144,10 @@ class _Search:
 
     def goes_on_after(self, error: CannotCompose) -> bool:
         """Change what is left, or answered, after an attempt that ended in `error`; False where nothing remains to be tried."""
+        if isinstance(error, Refused) and self.parts is not None and (at := self.parts.find(error.place.name)):
+            return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
+        if self.parts is not None and not isinstance(error, Refused) and self.parts.leave(error):
+            return True
         if isinstance(error, Refused):
             self.refused.add(error.place)
             self.places.pop(error.place, None)
@@ -305,9 +353,13 @@ def check_repeatable(graph: Graph) -> None:
     """
     from dvk.composer.effects import draws, written
 
-    before = ""
+    before, once = "", False
     for node in graph.nodes:
-        if node.op == "expect" and before:
-            raise Unrepeatable(f"a value is asked for after {before}, which must not happen twice")
+        once = once or bool(node.kwargs.get("once"))
+        if node.op == "expect" and (before or once):
+            raise Unrepeatable(f"a value is asked for after {before or 'state has changed'}, which must not happen twice")
+        is_part = node.op == "left" and str(node.kwargs["place"][2]).startswith(PREFIX)
+        if is_part and (once or before) and not node.kwargs.get("steady"):
+            raise Unrepeatable(f"`{node.kwargs['place'][2]}` may return other kinds of values, after {before or 'state has changed'}")
         if written(node) or draws(node) or (node.op == "left" and graph.training):
             before = node.op

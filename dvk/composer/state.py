@@ -39,6 +39,12 @@ class Change:
     """Of the module whose attribute it is or whose code names it; empty for the model itself."""
     text: str
     """What, and where in the source."""
+    name: str = ""
+    """Of the attribute or global."""
+    owner: str = ""
+    """What has it: `self` with the path of a module behind, a class or a file."""
+    lines: tuple[tuple[str, int], ...] = ()
+    """File and line of the code that names it."""
     is_cache: bool = False
     """A dictionary outside of the module has grown, and kept what it held."""
 
@@ -82,7 +88,7 @@ class _Snapshot:
             return kind, repr(value)
         if isinstance(value, random.Random):
             return _Same(value), value.getstate()
-        if isinstance(value, (torch.nn.Module, ModuleType, type)) or _is_library(kind) or not hasattr(value, "__dict__"):
+        if isinstance(value, (torch.nn.Module, ModuleType, type)) or is_library(kind) or not hasattr(value, "__dict__"):
             return _Same(value)
         return _Same(value), self.of(vars(value), depth + 1)
 
@@ -94,7 +100,7 @@ def _contents(cell: Any) -> Any:
         return None
 
 
-def _is_library(kind: type) -> bool:
+def is_library(kind: type) -> bool:
     root = kind.__module__.partition(".")[0]
     return root in ("torch", "numpy", "dvk") or (root in sys.stdlib_module_names and kind is not SimpleNamespace)
 
@@ -103,7 +109,8 @@ Names = dict[tuple[str, str], Any]
 """Snapshots by where (a path behind `self`, a class or a file) and name."""
 
 
-def _taken(model: torch.nn.Module) -> Names:
+def taken(model: torch.nn.Module) -> Names:
+    """A snapshot of what the model's code can reach by name."""
     snapshot = _Snapshot()
     found: Names = {}
     kinds: dict[type, None] = {}
@@ -118,33 +125,33 @@ def _taken(model: torch.nn.Module) -> Names:
                 continue  # its own list of its weights, made again where tracing has put others in their place
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
                 found[where, name] = snapshot.of(value)
-        kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not _is_library(kind)))
-        functions += [*_functions(module), *_functions_in(held)]
+        kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not is_library(kind)))
+        functions += [*functions_of(module), *functions_in(held)]
     for kind in kinds:
         found.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
-    found.update({(space, name): snapshot.of(value) for space, name, value in _globals(functions)})
+    found.update({(str(space.get("__name__")), name): snapshot.of(value) for space, name, value in globals_of(functions)})
     found["random", "state"] = random.getstate()
     if (numpy := sys.modules.get("numpy")) is not None:
         found["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
     return found
 
 
-def _functions_in(value: Any, depth: int = 3) -> Iterator[FunctionType]:
+def functions_in(value: Any, depth: int = 3) -> Iterator[FunctionType]:
     """Functions in the containers that a module holds."""
     if isinstance(value, FunctionType):
         yield value
     elif isinstance(value, CONTAINERS) and depth:
         for part in list(value.values() if isinstance(value, dict) else value):
-            yield from _functions_in(part, depth - 1)
+            yield from functions_in(part, depth - 1)
 
 
-def _globals(functions: Iterable[FunctionType]) -> Iterator[tuple[str, str, Any]]:
-    """File, name and value of the globals that functions name, and that functions, classes and modules among these name."""
+def globals_of(functions: Iterable[FunctionType]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Namespace, name and value of the globals that functions name, and that functions, classes and modules among these name."""
     pending = list(functions)
     known: set[int] = set()
     told: set[tuple[int, str]] = set()
 
-    def named(space: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
+    def named(space: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[dict[str, Any], str, Any]]:
         for name in names:
             if name not in space or (id(space), name) in told or name.startswith("__"):
                 continue
@@ -152,9 +159,9 @@ def _globals(functions: Iterable[FunctionType]) -> Iterator[tuple[str, str, Any]
             value = space[name]
             if isinstance(value, FunctionType):
                 pending.append(value)
-            elif isinstance(value, type) and not _is_library(value):
+            elif isinstance(value, type) and not is_library(value):
                 pending.extend(f for f in vars(value).values() if isinstance(f, FunctionType))
-            yield str(space.get("__name__")), name, value
+            yield space, name, value
 
     while pending:
         function = pending.pop()
@@ -162,7 +169,7 @@ def _globals(functions: Iterable[FunctionType]) -> Iterator[tuple[str, str, Any]
         if id(function) in known or root in ("torch", "dvk") or root in sys.stdlib_module_names:
             continue
         known.add(id(function))
-        names = _names(function.__code__)
+        names = names_in(function.__code__)
         yield from named(function.__globals__, names)
         for name in names:
             value = function.__globals__.get(name)
@@ -170,9 +177,9 @@ def _globals(functions: Iterable[FunctionType]) -> Iterator[tuple[str, str, Any]
                 yield from named(vars(value), names)
 
 
-def _names(code: CodeType) -> list[str]:
+def names_in(code: CodeType) -> list[str]:
     """What code and the functions inside it look up by name: globals and attributes."""
-    return [*code.co_names, *(name for inside in code.co_consts if isinstance(inside, CodeType) for name in _names(inside))]
+    return [*code.co_names, *(name for inside in code.co_consts if isinstance(inside, CodeType) for name in names_in(inside))]
 
 
 def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
@@ -199,7 +206,7 @@ def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
 
 def _refusal(change: Change) -> CannotCompose:
     error = ChangesState(f"forward() changes {change.text}: a graph of operators holds no Python state")
-    error.path = change.path or None
+    error.path, error.lines = change.path or None, change.lines
     return error
 
 
@@ -213,13 +220,14 @@ def watched(model: torch.nn.Module, found: list[Change]) -> Iterator[None]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         wanted = [tensor.requires_grad for tensor in given]
-        before = _taken(model)
+        before = taken(model)
         result = whole(*args, **kwargs)
-        after = _taken(model)
+        after = taken(model)
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 change = _told(model, *key)
-                found.append(replace(change, is_cache=not key[0].startswith("self") and _has_grown(before.get(key), after.get(key))))
+                is_cache = not key[0].startswith("self") and _has_grown(before.get(key), after.get(key))
+                found.append(replace(change, owner=key[0], name=key[1], is_cache=is_cache))
         if wanted != [tensor.requires_grad for tensor in given]:
             found.append(_somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad"))
         return result
@@ -246,37 +254,43 @@ def _told(model: torch.nn.Module, where: str, name: str) -> Change:
         return _somewhere(model, f"the state of `{where}`", where.partition(".")[0])
     if where == "self" or where.startswith("self."):
         path = where.removeprefix("self").removeprefix(".")
-        return Change(path, f"`{where}.{name}`{_place(_codes(model.get_submodule(path)), name)}")
+        lines = lines_of(_codes(model.get_submodule(path)), name)
+        return Change(path, f"`{where}.{name}`{place_of(lines)}", lines=lines)
     return _somewhere(model, f"`{where}.{name}`", name)
 
 
 def _somewhere(model: torch.nn.Module, what: str, *names: str) -> Change:
     """The change of what belongs to no module, with the module whose code names it."""
-    places = ((path, _place(_codes(module), *names)) for path, module in model.named_modules())
-    path, place = next((found for found in places if found[1]), ("", ""))
-    return Change(path, what + place)
+    places = ((path, lines_of(_codes(module), *names)) for path, module in model.named_modules())
+    path, lines = next((found for found in places if found[1]), ("", ()))
+    return Change(path, what + place_of(lines), lines=lines)
 
 
 def _codes(module: torch.nn.Module) -> list[CodeType]:
     """The code of the module's methods that is not torch's, forward() first."""
-    return [f.__code__ for f in sorted(_functions(module), key=lambda f: f.__name__ != "forward") if f.__name__ != "__init__"]
+    found = sorted(functions_of(module), key=lambda f: f.__name__ != "forward")
+    return [f.__code__ for f in found if f.__name__ != "__init__" and f.__code__.co_name != "called"]
 
 
-def _functions(module: torch.nn.Module) -> list[FunctionType]:
+def functions_of(module: torch.nn.Module) -> list[FunctionType]:
     """The module's methods that are not torch's, and what they are made around: a function that is called as a module."""
-    held = [value for kind in type(module).__mro__ if not _is_library(kind) for value in vars(kind).values()]
+    held = [value for kind in type(module).__mro__ if not is_library(kind) for value in vars(kind).values()]
     held += [value for value in vars(module).values() if isinstance(value, FunctionType)]
     found = [value for value in held if isinstance(value, FunctionType)]
     return found + [inside for f in found for cell in f.__closure__ or () if isinstance(inside := _contents(cell), FunctionType)]
 
 
-def _place(codes: list[CodeType], *names: str) -> str:
-    """`, model.py:12` where the code writes the name, or else where it reads it; empty where it does neither."""
+def place_of(lines: tuple[tuple[str, int], ...]) -> str:
+    return "".join(f", {os.path.basename(path)}:{line}" for path, line in lines)
+
+
+def lines_of(codes: list[CodeType], *names: str) -> tuple[tuple[str, int], ...]:
+    """The file and line where the code writes the name, or else where it reads it; nothing where it does neither."""
     for wanted in ("STORE", "DELETE", "LOAD", "IMPORT"):
         for code in codes:
             line = code.co_firstlineno
             for step in dis.get_instructions(code):
                 line = step.starts_line if type(step.starts_line) is int else line
                 if step.opname.startswith(wanted) and step.argval in names:
-                    return f", {os.path.basename(code.co_filename)}:{line}"
-    return ""
+                    return ((code.co_filename, line),)
+    return ()

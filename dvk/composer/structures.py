@@ -7,6 +7,7 @@
     ("global") {'global': [module, name]} a class or function by its import path; the module is '' for the user's own file
     ("made")   {'made': {...}}            any other object, as pickle takes it apart: a call, then state, items and pairs
     shared, again                         {'shared': [number, tree]}, {'again': number}: one object in several places
+    ("module") {'module': path}           a module that is passed to a call left to PyTorch
 
 Arguments of forward() that are nested have three forms beside 'ref' and 'value', each with its class: 'items' (lists, tuples and
 named ones), 'pairs' (dicts and their subclasses) and 'fields' (dataclasses).
@@ -220,6 +221,8 @@ def expression(tree: Any, value: Callable[[str], str], literal: Callable[[Any], 
     (key, inner), = tree.items()
     if key == "ref":
         return value(inner)
+    if key == "module":
+        return f"self.get_submodule({inner!r})" if inner else "self"
     if key == "tuple":
         return f"({several(inner)}{',' if len(inner) == 1 else ''})"
     if key == "named":
