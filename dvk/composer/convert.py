@@ -55,7 +55,9 @@ def dvk_pieces(root: Any) -> dict[str, object]:
         def persistent_id(self, value: Any) -> Any:
             kind = type(value)
             if kind is str:
-                return "'" + short("" if value == home else value)
+                return "'" + short(value)
+            if kind.__module__ == "logging":  # loggers go by the name of their file
+                return kind
             if issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, functools._lru_cache_wrapper)):
                 return label(value)
             if kind is types.CodeType:

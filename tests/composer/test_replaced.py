@@ -281,3 +281,8 @@ def test_a_function_that_differs_is_left(change: tuple[str, str]) -> None:
     made = drop_in(text, X, entry="f")[0]
     same, other = run_source(text, "live").f, run_source(text.replace(*change), "live").f
     assert made.replace(same, quiet=True) is made.f_new is made.replace(quiet=True) and made.replace(other, quiet=True) is other
+
+
+@pytest.mark.parametrize("home", ["linear", "a", "inner", "x", "GAIN"])
+def test_a_file_may_be_called_as_something_in_it(made: ModuleType, home: str) -> None:
+    assert isinstance(made.replace(run_source(SOURCE, home).Net(), quiet=True), made.ModelNew)
