@@ -85,8 +85,11 @@ def _halves(generated: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=64)
 def names_bound_by(source: str) -> frozenset[str]:
-    """Names that a file's text binds, arguments aside; `*` for what a star import brings."""
-    return frozenset(_bound(ast.parse(source)))
+    """Names that a file's text binds, arguments aside; `*` for what a star import brings. Empty if it does not parse."""
+    try:
+        return frozenset(_bound(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return frozenset()
 
 
 @lru_cache(maxsize=64)
