@@ -43,8 +43,9 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
             return
         seen.add(id(value))
         if isinstance(value, (list, dict, set, deque)):
-            saved.append((value, copy.copy(value)))
-            for part in list(value.values() if isinstance(value, dict) else value):
+            # Past methods of subclasses: some make what is looked up.
+            saved.append((value, dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value)))
+            for part in list(dict.values(value) if isinstance(value, dict) else value):
                 save(part, depth + 1)
         elif isinstance(value, tuple):
             for part in value:
@@ -80,7 +81,8 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
             if isinstance(value, list):
                 value[:] = before
             elif isinstance(value, dict):
-                if len(value) != len(before) or any(k not in value or value[k] is not v for k, v in before.items()):
+                now = dict(dict.items(value))
+                if now.keys() != before.keys() or any(now[k] is not v for k, v in before.items()):
                     dict.clear(value)
                     dict.update(value, before)
             else:

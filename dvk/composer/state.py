@@ -75,7 +75,7 @@ class _Snapshot:
             return _Same(value)
         self.seen[id(value)] = value
         if isinstance(value, dict):
-            return type(value), [(self.of(k, depth + 1), self.of(v, depth + 1)) for k, v in list(value.items())]
+            return type(value), [(self.of(k, depth + 1), self.of(v, depth + 1)) for k, v in list(dict.items(value))]
         if isinstance(value, (set, frozenset)):
             return type(value), len(value), {id(v) for v in value}
         if isinstance(value, CONTAINERS):

@@ -32,7 +32,7 @@ def none_swallowed(model: Any) -> Iterator[None]:
     seen: list[tuple[str, int, str]] = []
 
     def inside(frame: FrameType, event: str, given: Any) -> Any:
-        if event == "exception" and not issubclass(given[0], THEIRS):
+        if event == "exception" and issubclass(given[0], Exception) and not issubclass(given[0], THEIRS):
             seen.append((frame.f_code.co_filename, frame.f_lineno, given[0].__name__))
         return inside
 

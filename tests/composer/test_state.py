@@ -184,3 +184,39 @@ def counted(x: torch.Tensor) -> torch.Tensor:
 def test_the_globals_of_a_function_count_too() -> None:
     with pytest.raises(CannotCompose, match=rf"`{__name__}.COUNT`, test_state.py:{counted.__code__.co_firstlineno + 2}"):
         trace_module(as_module(counted), [torch.randn(3)], ["x"])
+
+
+class Makes(dict):  # type: ignore[type-arg]
+    """A dictionary that makes a new value whenever one is looked up."""
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key)()
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
+
+
+MADE = Makes(relu=nn.ReLU)
+
+
+class Looks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return MADE["relu"](x) + 1
+
+
+def test_capturing_leaves_a_dictionary_that_makes_its_values_as_it_is() -> None:
+    capture(Looks(), torch.randn(3))
+    assert dict.__getitem__(MADE, "relu") is nn.ReLU
+
+
+class Generates(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = (n for n in range(9))
+        try:
+            return torch.relu(x) + next(steps)
+        except ValueError:
+            return x
+
+
+def test_a_generator_that_is_closed_early_is_no_exception() -> None:
+    assert "left" not in [node.op for node in capture(Generates(), torch.randn(3)).graph.nodes]
