@@ -302,7 +302,7 @@ class Verdict(Record):
         None, description="Share of device time in the candidate's own kernels, 0 to 1; null when not measured.")
     compiled: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="By kernel: registers, spill_bytes, shared_bytes, as the compiler tells them.")
-    profile: dict[str, Any] | None = Field(None, description="Where the time goes (dvk.harness.profile); null unless asked for.")
+    profile: dict[str, Any] | None = Field(None, description="Where the time goes (dvk.harness.profiling.profile); null unless asked for.")
     cached: bool = Field(False, description="Taken from the verdict cache: judged before, on this machine, by this protocol.")
     seconds: float = Field(0.0, description="Wall clock the judge spent.")
     stages_s: dict[str, float] = Field(default_factory=dict, description="Of it, by stage: setup, record, compile, check, time, queue …")

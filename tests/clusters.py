@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dvk.harness.ray import cluster
+from dvk.cluster import connection
 from dvk.sandbox import proctree
 
 SMALL = {"object_store_memory": 80 << 20}
@@ -33,7 +33,7 @@ def of_nodes(count: int) -> Iterator[Any]:
         try:
             yield made
         finally:
-            cluster.close()
+            connection.close()
             made.shutdown()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.harness import claims
+from dvk.harness.timing import claims
 from dvk.records import Claim, Interval, Timing
 from dvk.speedups import Outcome, floored, headline, shown, wide, words
 

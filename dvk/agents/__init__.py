@@ -26,6 +26,6 @@ trials        proposed skills tried, and admitted or refused
 """
 
 from dvk.agents.rollout import play, play_many
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 
 __all__ = ["Subject", "play", "play_many"]

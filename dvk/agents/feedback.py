@@ -10,10 +10,10 @@ import re
 
 from pydantic import ValidationError
 
-from dvk.agents.showing import cut
-from dvk.harness.compiler_log import first_error
-from dvk.harness.profile_feedback import feedback as profile_words
-from dvk.harness.profile_record import Profile
+from dvk.agents.task_context import cut
+from dvk.harness.profiling.feedback import feedback as profile_words
+from dvk.harness.profiling.record import Profile
+from dvk.harness.toolchain.compiler_log import first_error
 from dvk.records import Status, Timing, Verdict, show_ratio
 
 MAX_READ = 1 << 14

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dvk.agents import feedback, notes, reading, showing, tools
+from dvk import nanolang
+from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.backbone import Completion, Conversation
-from dvk.composer import compact
 from dvk.config import Agents
 from dvk.records import Skill, Timing, Verdict
 
@@ -114,10 +114,10 @@ def ask(
     assert subject.captured is not None, "moves are the composer's"
     task = subject.task
     known = [notes.note(skill) for skill in skills]
-    listing = compact.prompt(subject.captured.graph, task.device, subject.backend).strip()
+    listing = nanolang.prompt(subject.captured.graph, task.device, subject.backend).strip()
     asked = _ASKED.format(
         task=f"`{task.entry}` on {task.device}, precision class {task.precision}; the operators, with their sizes by name:",
-        listing=showing.cut(listing, settings.task_tokens),
+        listing=task_context.cut(listing, settings.task_tokens),
         skills=_SKILLS.format(notes="\n".join(f"- {n.name}: when {n.when}: {n.do}" for n in known)) if known else "",
         verdict=feedback.words(verdict, settings.feedback_tokens, best), regions="\n\n".join(region.text() for region in regions),
         told="\n".join(f"- {line}" for line in told) or "None.", most=most)

@@ -9,7 +9,7 @@ from dvk import crashes
 from dvk.agents.briefs import Brief
 from dvk.agents.dialects import Dialect, Prose
 from dvk.agents.reading import Malformed, visible
-from dvk.agents.showing import CHARS_PER_TOKEN, Subject, cut
+from dvk.agents.task_context import CHARS_PER_TOKEN, Subject, cut
 from dvk.agents.turns import best_timing, kept
 from dvk.backbone import Completion, Conversation
 from dvk.config import Agents

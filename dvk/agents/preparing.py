@@ -16,9 +16,9 @@ from pathlib import Path
 
 import dvk
 from dvk import crashes, machine, resources, tasks
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.composer import CannotCompose, Captured
-from dvk.composer.many import capture_many
+from dvk.composer.capture.batch import capture_many
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.records import Backend, Device, Task, content_hash

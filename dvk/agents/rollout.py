@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from dvk.agents import branching, dialects, policy, selection, writers
-from dvk.agents.judging import Docket
-from dvk.agents.play import ROLES, Key, Play, Talk, order
-from dvk.agents.showing import Subject
+from dvk.agents import dialects, policy, repair, selection, writers
+from dvk.agents.episode_runner import ROLES, Key, Play, Talk, order
+from dvk.agents.task_context import Subject
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
 from dvk.crashes import Crashed, fenced
 from dvk.harness.backends import default_device
-from dvk.harness.courts import room
+from dvk.harness.placement import room
+from dvk.harness.queue import Docket
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
@@ -38,7 +38,7 @@ class Lost(NamedTuple):
 
     play: Play
     talk: Talk
-    unread: branching.Unread
+    unread: repair.Unread
     draws: Sampling
     redrawn: int
     """Answers that were dropped for it."""
@@ -101,7 +101,7 @@ def play_many(
                 lost: list[Lost] = []
                 for one, talk, candidate in converse(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost):
                     court.submit((one, talk), one.subject.task, candidate)
-                for one, talk, candidate in gone_on(lost, backbone, dialect, branching.tries(settings)):
+                for one, talk, candidate in gone_on(lost, backbone, dialect, repair.tries(settings)):
                     court.submit((one, talk), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
@@ -184,7 +184,7 @@ def converse(
                 if policy.unread(answer) and redrawn < most:
                     unread.append(asked)
                 elif policy.unread(answer):
-                    lost.append(Lost(one, talk, branching.Unread(one.subject, question, answer), draws, redrawn))
+                    lost.append(Lost(one, talk, repair.Unread(one.subject, question, answer), draws, redrawn))
                 elif (candidate := guarded(one, one.heard, talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
@@ -196,13 +196,13 @@ def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect,
     """What becomes of answers that `converse` could not read: candidates, as they come; the others are heard as they were.
 
     Args:
-        most: tries of one answer, see `branching`.
+        most: tries of one answer, see `repair`.
     """
     left = {id(one): one for one in lost}
     try:
         for draws in dict.fromkeys(one.draws for one in lost):
             group = [one for one in lost if one.draws == draws]
-            for place, answer, tried in branching.mended(backbone, dialect, [one.unread for one in group], most, draws):
+            for place, answer, tried in repair.mended(backbone, dialect, [one.unread for one in group], most, draws):
                 one = left.pop(id(group[place]))
                 if (candidate := guarded(one.play, one.play.heard, one.talk, answer, one.redrawn + tried)) is not None:
                     yield one.play, one.talk, candidate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dvk.agents.dialects import Dialect
 from dvk.agents.reading import Malformed
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.backbone import Completion
 from dvk.config import Agents
 from dvk.records import Skill, Task

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dvk.agents import notes
 from dvk.agents.dialects import Dialect
 from dvk.agents.reading import Malformed
-from dvk.agents.showing import CHARS_PER_TOKEN, Subject
+from dvk.agents.task_context import CHARS_PER_TOKEN, Subject
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion
 from dvk.config import Agents, Rollout

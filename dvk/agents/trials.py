@@ -3,7 +3,7 @@
     proposals of a step ─ not new: refused, untried
          └─ control: the skills that its conversation had  ┐  on its own task and on `trials.siblings` like it,
             treatment: the same, and the new one last      ┘  `trials.samples` first turns each, judged
-                 └─ paired gain with bounds (`gains`) ─ admitted, one a task at most, or refused with the reason
+                 └─ paired gain with bounds (`effect_size`) ─ admitted, one a task at most, or refused with the reason
 
 Where the conversation had as many skills as may be given, the last of them is left out of both arms. What a summary earns is
 the gain's lower bound, less 1 and capped: a skill that does nothing earns nothing, whatever luck its one good run had.
@@ -18,19 +18,19 @@ from math import isfinite
 from typing import Any
 
 from dvk.agents import dialects
-from dvk.agents.arms import Arm, answered
-from dvk.agents.gains import Gain, Pair, gain
-from dvk.agents.judging import Docket
 from dvk.agents.proposing import Known, Proposal, known, proposals
-from dvk.agents.showing import Subject
-from dvk.agents.siblings import nearest
+from dvk.agents.similar_tasks import nearest
+from dvk.agents.task_context import Subject
+from dvk.agents.trial_arms import Arm, answered
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.config import Trials as Settings
+from dvk.distributed import Team
+from dvk.harness.queue import Docket
 from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
-from dvk.team import Team
+from dvk.stats.effect_size import Gain, Pair, gain
 
 __all__ = ["Proposal", "Trial", "enter", "proposals", "tried", "try_skills", "worths"]
 
@@ -78,7 +78,7 @@ def try_skills(
         backbone: that is to profit from the skills.
         library: that they are to enter.
         config: `trials`, `rollout`, `agents`, and the judge's settings.
-        judging: see `arms.answered`.
+        judging: see `trial_arms.answered`.
         step: training step.
         team: who try them together; all have the same proposals and a library of the same content.
         earlier: other tasks, by id, that are siblings where the step's are too few.

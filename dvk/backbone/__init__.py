@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BACKBONES = {
     "hf": "dvk.backbone.hf:open_hf",
     "nano": "dvk.backbone.nano:open_nano",
-    "davinci": "dvk.backbone.davinci:open_davinci",
+    "davinci": "dvk.interop.davinci.backbone:open_davinci",
     "endpoint": "dvk.backbone.endpoint:Endpoint",
     "scripted": "dvk.backbone.scripted:Scripted",
 }

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import openai
 
 from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
-from dvk.backbone.seeds import keys_for
+from dvk.backbone.decoding.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
 from dvk.sandbox.wire import whole

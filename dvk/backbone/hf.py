@@ -1,6 +1,6 @@
 """Any causal language model of transformers, sampled fast, scored for the learner, trained whole or through LoRA.
 
-Sampling goes through `decode` for the architectures that `forward` knows and through transformers' generate for others.
+Sampling goes through `engine` for the architectures that `forward` knows and through transformers' generate for others.
 Prompts that leave no room for an answer finish with an error; everything else that goes wrong raises.
 """
 
@@ -19,15 +19,16 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from dvk.backbone import Alternative, Completion, Conversation, Row, Sampling, Scores, Usage, fallback, forward, scoring
+from dvk.backbone import Alternative, Completion, Conversation, Row, Sampling, Scores, Usage, scoring
 from dvk.backbone.chat import Chat
-from dvk.backbone.decode import Engine, Sampled, decoding
+from dvk.backbone.decoding import fallback, forward
+from dvk.backbone.decoding.engine import Engine, Sampled, decoding
+from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
-from dvk.backbone.stops import Stops
 from dvk.config import Backbone as Settings
 from dvk.config import Config
+from dvk.device_lock import Lane, of_cpu, of_gpu
 from dvk.errors import RunFolderError, UsageError
-from dvk.lanes import Lane, of_cpu, of_gpu
 from dvk.records import Tokens
 
 SHARD = "15MB"

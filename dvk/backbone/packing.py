@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from dvk.backbone.davinci import model_folder
+from dvk.interop.davinci.backbone import model_folder
 from dvk.resources import resource
 
 KINDS = ("nano", "hf", "davinci")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pydantic import Field
 
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, Usage
-from dvk.backbone.brake import Brake, OutOfTime
+from dvk.backbone.pause_gate import Brake, OutOfTime
 from dvk.errors import DvkError, ModelError
 from dvk.records import Record, content_hash
 from dvk.runs import RunFolder

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from dvk.backbone import Row, Scores
-from dvk.backbone.forward import ARCHITECTURES, unwrapped
+from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 
 MOST, LEAST = 4, 1e-3
 """Alternatives of a position, and the probability that each has at least: less likely ones are hardly ever what was meant."""

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 import dvk
-from dvk.cli import convert, doctor, eval, grooming, mcp, optimize, serve, sft, skills, train, verify
+from dvk.cli import convert, doctor, eval, mcp, optimize, serve, sft, skills, train, verify
 from dvk.cli.help import App
+from dvk.cli.skills import tending
 from dvk.errors import DvkError
 
 app = App(
@@ -42,7 +43,7 @@ app.command("verify")(verify.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)
-skills.app.add_typer(grooming.app)  # its commands join those of `dvk skills`
+skills.app.add_typer(tending.app)  # its commands join those of `dvk skills`
 app.add_typer(skills.app, name="skills")
 app.command("convert")(convert.command)
 app.command("serve")(serve.command)

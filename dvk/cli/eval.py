@@ -153,7 +153,7 @@ def _told(summary: dict[str, Any]) -> list[str]:
 
 def differences(found: dict[str, Any]) -> list[str]:
     """A comparison: a line a score, both sides and the difference with its interval."""
-    from dvk.pipelines.eval.versus import shown, unlike
+    from dvk.pipelines.eval.compare_page import shown, unlike
 
     sides = [found["first"], found["second"]]
     said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]

@@ -158,8 +158,8 @@ def _progress(done: int, total: int, row: Row) -> None:
 def _print(rows: list[Row], judge: Judge) -> None:
     from rich.console import Console
 
-    from dvk.harness.profile_feedback import feedback
-    from dvk.harness.profile_record import profile_of
+    from dvk.harness.profiling.feedback import feedback
+    from dvk.harness.profiling.record import profile_of
     from dvk.speedups import words
 
     # In a pipe nothing is as narrow as rich assumes.

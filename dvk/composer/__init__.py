@@ -4,9 +4,9 @@
 whole drop-in for a `Plan`. Every module composes: operators without a rule stay PyTorch calls.
 """
 
-from dvk.composer.capture import CannotCompose, Captured, capture
+from dvk.composer.capture.batch import capture_many
+from dvk.composer.capture.export import CannotCompose, Captured, capture
 from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, renderer, write
-from dvk.composer.many import capture_many
 from dvk.composer.recipes import RECIPES, applicable
 
 __all__ = ["RECIPES", "CannotCompose", "Captured", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",

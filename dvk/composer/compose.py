@@ -11,15 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dvk.composer import convolutions, cpp, cpp_recurrence, cudnn, dropin, host, pages, products, recipes
-from dvk.composer.capture import CannotCompose, Captured
-from dvk.composer.fuse import Group, Partition, output_bases, partition
-from dvk.composer.kernel import Kernel, build
-from dvk.composer.lowering import PrimGraph, lower
-from dvk.composer.prims import Prim
-from dvk.composer.product_groups import is_product, may_join
-from dvk.composer.recurrence import RECURRENT, Recurrence
-from dvk.composer.triton_online import SoftmaxPair, online_pair
+from dvk.composer import recipes
+from dvk.composer.capture.export import CannotCompose, Captured
+from dvk.composer.codegen import cpp
+from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
+from dvk.composer.codegen.cpp import recurrence
+from dvk.composer.dropin import forward, source_file
+from dvk.composer.fusion.matmul_rules import is_product, may_join
+from dvk.composer.fusion.partition import Group, Partition, output_bases, partition
+from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.ir.nodes import Prim
+from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.lowering import convolution, matmul
+from dvk.composer.lowering.dispatch import PrimGraph, lower
+from dvk.composer.rewrites import cudnn, huge_pages
 from dvk.records import Backend, Candidate, Graph, Task
 
 
@@ -63,12 +68,12 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
-    if repeated := products.repeated(prims):
+    if repeated := matmul.repeated(prims):
         prims = lower(graph, *how, repeated, device)
     part = partition(prims, partial(_may_merge, names))
-    if not products.are_whole(part):
-        return fuse_graph(graph, tuple(n for n in names if n not in convolutions.PRODUCTS), device, tf32)
-    strides = host.layouts(graph, prims)
+    if not matmul.are_whole(part):
+        return fuse_graph(graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32)
+    strides = forward.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
         if isinstance(step, Group):
@@ -103,10 +108,10 @@ def renderer(backend: Backend) -> Any:
     if backend == "cpp":
         return cpp
     if backend == "cuda":
-        from dvk.composer import cuda
+        from dvk.composer.codegen import cuda
 
         return cuda
-    from dvk.composer import triton
+    from dvk.composer.codegen import triton
 
     return triton
 
@@ -132,7 +137,7 @@ class Part:
     def inplace(self, kernel: Kernel) -> dict[int, int]:
         """Output number → number of the input that it writes over."""
         made = self.composition
-        return host.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
+        return forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
 
 
 def compose(task: Task, captured: Captured, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
@@ -155,36 +160,36 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     task = parts[0].task
     if not any(part.plan.recipes or part.composition.kernels for part in parts):
         title = title or "as it is"
-        return Candidate(source=dropin.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
+        return Candidate(source=source_file.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
     render = renderer(backend)
     named = distinct(parts, backend)
     kernels = {kernel.name: kernel for of_part in named for kernel in of_part.values()}
     chosen = {of_part[key].name: part.schedule(kernel, backend) for part, of_part in zip(parts, named, strict=True)
               for key, kernel in part.composition.kernels.items()}
     launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
-    makers: host.Makers = {}
-    recurrences: host.Recurrences = {}
+    makers: forward.Makers = {}
+    recurrences: forward.Recurrences = {}
     fused = []
     inplace: dict[str, dict[int, int]] = {}
-    writers: list[host.HostWriter] = []  # kept: what one has derived goes by its identity
+    writers: list[forward.HostWriter] = []  # kept: what one has derived goes by its identity
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
-        writers.append(host.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers,
+        writers.append(forward.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers,
                                        recurrences, cudnn.RECIPE in part.plan.recipes))
         program = writers[-1].program()
         inplace |= program.inplace
-        fused.append(dropin.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
+        fused.append(source_file.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
     if recurrences and backend != "cpp":
         raise CannotCompose("recurrent layers have kernels in C++ alone")
     every = list(kernels.values())
     texts = [render.render(kernel, chosen[kernel.name], inplace.get(kernel.name)) for kernel in every]
     shared = render.prelude(every)
     if backend == "cpp" and any("huge_pages" in part.plan.recipes for part in parts):
-        texts = [pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
-        shared += pages.PRELUDE
+        texts = [huge_pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
+        shared += huge_pages.PRELUDE
     if backend == "cpp":
         header = "import torch"
-        texts += [cpp_recurrence.render(made, name) for made, name in recurrences.items()]
+        texts += [recurrence.render(made, name) for made, name in recurrences.items()]
         functions = {**{k.name: len(k.inputs) + len(k.outputs) for k in every},
                      **{name: len(made.read) + len(made.written) for made, name in recurrences.items()}}
         text, runtime, load = cpp_module(functions, shared, "\n\n".join(texts))
@@ -195,7 +200,7 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
         header = "\n".join(["import torch", "import triton", "import triton.language as tl"])
         text, runtime, load = render.module(every, texts)
     title = title or f"{len(every) + len(recurrences)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
-    source = dropin.write(task, fused, kernels=text, runtime=runtime, load=load, title=title, header=header)
+    source = source_file.write(task, fused, kernels=text, runtime=runtime, load=load, title=title, header=header)
     recipes_ = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=recipes_, schedule=chosen)
 

@@ -21,8 +21,8 @@ arms         what it is timed against: the same program with trusted code
 link, board, memory, slots                                                 what passes between the two
 """
 
-from dvk.harness.court import Court
 from dvk.harness.judge import BASELINES, judge
 from dvk.harness.pool import Pool
+from dvk.harness.session.judge_session import Court
 
 __all__ = ["BASELINES", "Court", "Pool", "judge"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dvk.config import Config
-from dvk.harness.court import Contract, Court
-from dvk.harness.trial import passed
+from dvk.harness.session.attempt import passed
+from dvk.harness.session.judge_session import Contract, Court
 from dvk.records import Candidate, Task, Tier, Verdict
 
 BASELINES = ("compile", "max-autotune", "graph")

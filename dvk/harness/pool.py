@@ -2,7 +2,7 @@
 
 Workers take the jobs of one task after another, so that a reference is built and its expected
 outputs computed once a worker and task. Compiling runs on all cores; timing is serial a device
-(`lanes`). Identical candidates are judged once, and not at all when this machine has judged them
+(`device_lock`). Identical candidates are judged once, and not at all when this machine has judged them
 before. Threads here only wait for sockets; what runs, runs in the children.
 """
 
@@ -18,12 +18,12 @@ from typing import Literal
 
 from dvk import crashes, machine
 from dvk.config import Config
-from dvk.harness import recording
-from dvk.harness.court import Contract, Court
-from dvk.harness.courts import AnyCourt, elsewhere, open_court
-from dvk.harness.large import Spare, extra_bytes
-from dvk.harness.once import Once
-from dvk.harness.remembered import Remembered, key
+from dvk.harness.placement import AnyCourt, elsewhere, open_court
+from dvk.harness.session import recording
+from dvk.harness.session.judge_session import Contract, Court
+from dvk.harness.session.memory_admission import Spare, extra_bytes
+from dvk.harness.session.single_flight import Once
+from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
 
 Job = tuple[Task, Candidate]

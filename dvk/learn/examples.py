@@ -143,9 +143,9 @@ def parse(line: bytes, where: str) -> Example:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         if first["type"] == "json_invalid":
-            hint = "a line that a kill cut short can be deleted; other files are imported with `dvk.learn.formats`"
+            hint = "a line that a kill cut short can be deleted; other files are imported with `dvk.interop.davinci.formats`"
             raise UsageError(f"{where}: not JSON", hint) from None
-        hint = "write examples with dvk, or import a published set with `dvk.learn.formats`"
+        hint = "write examples with dvk, or import a published set with `dvk.interop.davinci.formats`"
         raise UsageError(f"{where}: not an example: {field + ': ' if field else ''}{first['msg']}", hint) from None
 
 

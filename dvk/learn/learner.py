@@ -2,7 +2,7 @@
 
 Weights are float32 and computed with in bfloat16 where the device is good at it (frozen weights under
 LoRA keep the type they were loaded in). Everything that a step depends on besides its packs is in
-`learner.pt`, so a restored learner makes the same next step. Several processes (see `dvk.team`) make a
+`learner.pt`, so a restored learner makes the same next step. Several processes (see `dvk.distributed`) make a
 step together: each computes its share of the packs, gradients are added up, weights stay the same everywhere. A model too
 large for that is trained in pieces (`sharded`).
 """
@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 from dvk.config import Config, Learning, changed
+from dvk.distributed import Team
 from dvk.errors import DvkError, UsageError
 from dvk.learn import sharded
 from dvk.learn.loss import likelihood
 from dvk.learn.packs import Packs
 from dvk.learn.scoring import Scorer
-from dvk.team import Team
 
 STATE = "learner.pt"
 

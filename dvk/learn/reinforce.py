@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from dvk.config import Config, Objective
+from dvk.distributed import Team
 from dvk.learn import credit
 from dvk.learn.learner import Learner, Loss, Scored
 from dvk.learn.loss import clipped, divergence, gathered
 from dvk.learn.packs import Packs, dealt, lay_out, plan
 from dvk.learn.rows import Row
-from dvk.team import Team
 
 ALONE = Team()
 SPREAD = 0.02

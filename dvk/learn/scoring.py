@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from dvk.backbone.forward import unwrapped
+from dvk.backbone.decoding.forward import unwrapped
 from dvk.errors import UsageError
 from dvk.learn import attention
 from dvk.learn.packs import Packs

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dvk.backbone.forward import unwrapped
+from dvk.backbone.decoding.forward import unwrapped
 from dvk.learn.scoring import Scorer
 
 FOLDER = "learner"

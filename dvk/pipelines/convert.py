@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dvk import tasks
-from dvk.agents.dialects.davinci import DaVinci
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.config import Agents
 from dvk.errors import DvkError, UsageError
+from dvk.interop.davinci import formats
+from dvk.interop.davinci.dialect import DaVinci
+from dvk.interop.davinci.formats import rl, writing
+from dvk.interop.kernelbench.problems import problems as problems_of
 from dvk.learn import examples as ours
-from dvk.learn import formats
-from dvk.learn.formats import rl, writing
-from dvk.learn.formats.problems import problems as problems_of
 
 OURS, TASKS, RL = "examples", "tasks", "rl"
 FORMS = (OURS, *writing.WRITERS, TASKS, RL)

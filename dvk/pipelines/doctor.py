@@ -23,8 +23,9 @@ import dvk
 from dvk import machine, resources, runs, sandbox
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness import backends, lending
-from dvk.harness.ceilings import better
+from dvk.harness import backends
+from dvk.harness.session import lending
+from dvk.harness.timing.roofline import better
 from dvk.records import Device
 from dvk.sandbox import lacking
 from dvk.skills import Library, default_path

@@ -19,10 +19,11 @@ from typing import Any, Literal
 from dvk import crashes, machine, tasks
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
-from dvk.harness import BASELINES, Pool, backends, static
-from dvk.harness.courts import room
-from dvk.harness.kernelgym import remote
-from dvk.harness.remembered import Remembered
+from dvk.harness import BASELINES, Pool, backends
+from dvk.harness.placement import room
+from dvk.harness.session import static
+from dvk.harness.session.verdict_cache import Remembered
+from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder

@@ -27,7 +27,7 @@ import os
 import shutil
 import tempfile
 
-from dvk import lanes, resources
+from dvk import device_lock, resources
 from dvk.sandbox import landlock, namespaces, privileges, seccomp
 
 PREFIX = "dvk-shut-"
@@ -95,4 +95,4 @@ def enter() -> None:
 
 
 def _locks() -> str:
-    return os.path.join(lanes.shared_folder(), "lanes")
+    return os.path.join(device_lock.shared_folder(), "lanes")

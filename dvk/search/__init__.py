@@ -3,7 +3,7 @@
 A strategy is a function `strategy(problem) -> Generator[list[Candidate], list[Verdict], None]`. It
 yields a batch, receives the batch's verdicts in order (None for one that was not judged for want of
 time), and returns when it has nothing left to propose. When time is over it is sent its last verdicts, some of
-them None, and is then closed; a model may end it earlier (`dvk.backbone.brake.OutOfTime`), which it lets pass.
+them None, and is then closed; a model may end it earlier (`dvk.backbone.pause_gate.OutOfTime`), which it lets pass.
 
 It must be deterministic given the verdicts and the model's answers: a resumed run replays it from the recorded
 ones. It needs to know nothing of that.

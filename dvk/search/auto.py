@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dvk.backbone import Backbone
-from dvk.backbone.brake import Brake, OutOfTime
+from dvk.backbone.pause_gate import Brake, OutOfTime
 from dvk.errors import ModelError
 from dvk.records import Candidate, Verdict
 from dvk.search import Problem, Proposals, composer, refine

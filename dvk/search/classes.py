@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.composer import fuse, renderer
-from dvk.composer.direct_form import direct_form
-from dvk.composer.kernel import READS, Kernel
-from dvk.composer.prims import BYTES
-from dvk.composer.product_form import Form, form_of
+from dvk.composer.codegen.analysis.work import does
+from dvk.composer.ir.conv_form import direct_form
+from dvk.composer.ir.loops import READS, Kernel
+from dvk.composer.ir.matmul_form import Form, form_of
+from dvk.composer.ir.nodes import BYTES
 from dvk.composer.recipes import RECIPES
-from dvk.composer.work import does
 from dvk.records import Candidate, Interval, Verdict
 from dvk.search import Problem
 from dvk.search.tunings import Known, Observed, Tuned

@@ -18,12 +18,12 @@ from typing import Any
 from dvk.agents import notes
 from dvk.agents.planning import GRAPH, Move, Region
 from dvk.composer import Plan
-from dvk.composer.compact import algorithms, name_of
-from dvk.composer.fuse import Group
-from dvk.composer.kernel import Kernel
+from dvk.composer.codegen.analysis.work import does
+from dvk.composer.fusion.partition import Group
+from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import RECIPES
-from dvk.composer.recipes.edit import packet
-from dvk.composer.work import does
+from dvk.composer.rewrites.edit import packet
+from dvk.nanolang import algorithms, name_of
 from dvk.records import Backend, Candidate
 from dvk.search.classes import alike, work_of
 from dvk.search.composer import Planner, differences

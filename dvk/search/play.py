@@ -17,7 +17,7 @@ from dvk.search import Problem, Proposals, Strategy
 
 
 class Judging(Protocol):
-    """Where candidates are judged as they come: `dvk.agents.judging.Docket`."""
+    """Where candidates are judged as they come: `dvk.harness.queue.Docket`."""
 
     workers: int
 

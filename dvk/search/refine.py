@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from dvk.agents import Subject, branching, dialects
-from dvk.agents.play import Play, order
+from dvk.agents import Subject, dialects, repair
+from dvk.agents.episode_runner import Play, order
 from dvk.agents.rollout import Lost, converse, gone_on
 from dvk.backbone import Backbone
 from dvk.config import Config
@@ -70,7 +70,7 @@ def one_round(
         ready = sorted(play.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
         pairs = [(play, talk) for talk in ready]
         lost: list[Lost] = []
-        most = branching.tries(config.rollout, branching.TRIES_IN_SEARCH)
+        most = repair.tries(config.rollout, repair.TRIES_IN_SEARCH)
         # What can be read is judged before the model goes on with the rest.
         for answers in (converse(pairs, backbone, dialect, config, play.step, asked_before, lost), gone_on(lost, backbone, dialect, most)):
             made = [(talk, candidate) for _, talk, candidate in answers]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from dvk.agents import Subject, branching, dialects, policy, selection
+from dvk.agents import Subject, dialects, policy, repair, selection
 from dvk.agents.briefs import Brief
 from dvk.agents.dialects import Prose
 from dvk.agents.reading import Malformed
@@ -156,11 +156,11 @@ class Writer:
         """What the model makes of each, not yet judged, one call for all; None where nothing was read that is new in this search."""
         made: list[Program | None] = []
         settings = self.problem.config
-        most = branching.tries(settings.rollout, branching.TRIES_IN_SEARCH)
+        most = repair.tries(settings.rollout, repair.TRIES_IN_SEARCH)
         asked = [(self.subject, job.asked) for job in jobs]
         drawn = self.answers("policy", [job.asked for job in jobs]) if jobs else []
         draws = sampling("policy", self.dialect, settings, 0)
-        answers = branching.settled(self.backbone, self.dialect, asked, drawn, most, draws)
+        answers = repair.settled(self.backbone, self.dialect, asked, drawn, most, draws)
         for job, (answer, dropped) in zip(jobs, answers, strict=True):
             turn = said(job.asked, answer).model_copy(update={"redrawn": dropped})
             idea = self.dialect.idea(answer) if isinstance(self.dialect, Prose) else ""

@@ -20,7 +20,7 @@ from dvk.skills.events import Event
 from dvk.skills.likeness import likeness, words
 from dvk.skills.rows import LEARNED
 from dvk.skills.usage import aliases
-from dvk.student import student_quantile
+from dvk.stats.student_t import student_quantile
 
 if TYPE_CHECKING:
     from dvk.config.library import Grooming

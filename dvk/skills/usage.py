@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dvk.skills.events import HARM, PUTS, Event
-from dvk.student import student_quantile
+from dvk.stats.student_t import student_quantile
 
 if TYPE_CHECKING:
     from dvk.config.library import Grooming

@@ -18,7 +18,7 @@ from torch import nn
 
 from dvk.errors import TaskError
 from dvk.records import ShapeVariant, Task
-from dvk.tasks import draw, entry, searched
+from dvk.tasks import entry, input_sampler, searched
 from dvk.tasks.sourcefile import blame, execute, fault
 from dvk.tasks.specs import parse_init
 from dvk.tasks.state import seeded
@@ -58,7 +58,7 @@ class Built:
         self.model = model
         self.namespace: dict[str, Any] = vars(module)
         self.constructed_on_device = on_device
-        self._drawer = draw.Drawer(task, module, model.forward)
+        self._drawer = input_sampler.Drawer(task, module, model.forward)
         self._call: tuple[list[Any], dict[str, Any]] | None = None
         self._variants = {variant.name: variant for variant in task.shape_variants}
         self.variants: tuple[str, ...] = ("native", *self._variants)
@@ -72,7 +72,7 @@ class Built:
             TaskError: get_inputs() failed.
             KeyError: no such variant.
         """
-        args, kwargs = draw.guarded(self._drawer, seed, self._shape(variant))
+        args, kwargs = input_sampler.guarded(self._drawer, seed, self._shape(variant))
         self._call = [None] * len(args), dict.fromkeys(kwargs)
         return args, kwargs
 
@@ -147,7 +147,7 @@ def build_candidate(source: str, task: Task, built: Built, seed: int = 0) -> nn.
     return model
 
 
-def construct_candidate(source: str, task: Task, module: ModuleType, call: draw.Call, *, on_device: bool, training: bool,
+def construct_candidate(source: str, task: Task, module: ModuleType, call: input_sampler.Call, *, on_device: bool, training: bool,
                         seed: int = 0) -> nn.Module:
     """`ModelNew` of `source` with the weights its own constructor gives it.
 
@@ -272,7 +272,7 @@ def _init_arguments(task: Task, module: ModuleType) -> tuple[list[Any], dict[str
     return map_tensors(lambda tensor: tensor.to(torch.device(task.device)), (args, kwargs))
 
 
-def _initialise_lazy(model: nn.Module, call: Callable[[], draw.Call]) -> None:
+def _initialise_lazy(model: nn.Module, call: Callable[[], input_sampler.Call]) -> None:
     """Give nn.Lazy* modules their shapes: they take them from the first call."""
     if not any(nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
         return

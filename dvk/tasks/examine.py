@@ -18,8 +18,8 @@ from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
 from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import Built, build, run_file
-from dvk.tasks.draw import Call
 from dvk.tasks.hygiene import equal
+from dvk.tasks.input_sampler import Call
 from dvk.tasks.precision import Watch, classify
 from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault

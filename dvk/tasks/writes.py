@@ -9,8 +9,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dvk.errors import TaskError
-from dvk.tasks.draw import Call
 from dvk.tasks.hygiene import equal
+from dvk.tasks.input_sampler import Call
 from dvk.tasks.trees import Named
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dvk import composer, tasks
 from dvk.backbone import Completion, Conversation, Sampling, Usage
-from dvk.composer.capture import trace
+from dvk.composer.capture.export import trace
 from dvk.config import Config
 from dvk.records import Interval, Skill, Status, Task, Timing, Turn, Verdict
 from dvk.skills import Library

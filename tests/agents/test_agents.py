@@ -8,11 +8,11 @@ import pytest
 
 from dvk.agents import dialects, notes, policy, selection, summary
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.turns import best_timing, kept
 from dvk.backbone import Completion
 from dvk.config import Agents, Config
-from dvk.harness import static
+from dvk.harness.session import static
 from dvk.records import Candidate, Graph, Node, Skill, Task, Trace
 from dvk.skills import Library
 from tests.agents.conftest import make_skill, ok, turn, wrong

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from dvk.agents import feedback
-from dvk.agents.showing import CHARS_PER_TOKEN
+from dvk.agents.task_context import CHARS_PER_TOKEN
 from dvk.harness import Pool
-from dvk.harness.profile_record import KernelTime, Profile
+from dvk.harness.profiling.record import KernelTime, Profile
 from dvk.records import Candidate, Status, Verdict
 from tests.agents.conftest import QUICK, affine, ok, source, wrong
 

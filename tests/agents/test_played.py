@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dvk.agents import dialects
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.teacher.played import Attempt, Taught, teach
 from dvk.config import Agents
 

@@ -12,11 +12,11 @@ import pytest
 
 from dvk.agents import Subject, play, play_many
 from dvk.agents.dialects.examples import EXAMPLES
-from dvk.agents.judging import Docket
-from dvk.agents.play import Key
+from dvk.agents.episode_runner import Key
 from dvk.agents.rollout import Judging
 from dvk.backbone import Completion, Conversation, Sampling, Usage, open_backbone
 from dvk.harness import judge
+from dvk.harness.queue import Docket
 from dvk.records import Candidate, Status, Turn
 from dvk.skills import Library
 from tests.agents.conftest import QUICK, Said, affine, configured, fenced, make_skill, source
@@ -202,7 +202,7 @@ def test_a_machine_that_cannot_judge_is_an_error(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("dvk.harness.trial.Session", broken)
+    monkeypatch.setattr("dvk.harness.session.attempt.Session", broken)
     with pytest.raises(OSError, match="no more processes"):
         play(here(), Said(lambda _: RIGHT), None, QUICK)
 

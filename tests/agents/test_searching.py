@@ -11,7 +11,7 @@ from dvk.agents import Subject, dialects, policy, tools
 from dvk.agents.briefs import Brief
 from dvk.agents.dialects import Prose, searching
 from dvk.agents.reading import Malformed
-from dvk.agents.showing import CHARS_PER_TOKEN, traffic
+from dvk.agents.task_context import CHARS_PER_TOKEN, traffic
 from dvk.backbone import Completion
 from dvk.composer import Captured
 from dvk.config import Config

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from dvk import nanolang
 from dvk.agents import notes
 from dvk.agents.teacher import Advice, follow, phrases, say, understood
-from dvk.composer import Plan, compact
-from dvk.composer.compact.variants import described
+from dvk.composer import Plan
+from dvk.nanolang.text.variants import described
 from dvk.records import Skill
 from dvk.skills import markdown, seed_dir
-from tests.composer.compact_programs import Function, captured
+from tests.nanolang.compact_programs import Function, captured
 
 SEEDS = {path.stem: markdown.read(path) for path in sorted(seed_dir().glob("*.md"))}
 MEANT: dict[str, Callable[[Advice], bool]] = {
@@ -75,7 +76,7 @@ def test_what_is_said_is_understood(unseen: bool) -> None:
 def test_a_seed_s_note_leads_to_its_algorithm() -> None:
     """Two seeds that contradict each other on the same kernel, each followed."""
     graph = captured(Function(lambda x: torch.softmax(x, -1)), [torch.randn(2, 17000)], ["x"])
-    own = described(graph, Plan(compact.structures(graph, "triton")[0]), "triton")
+    own = described(graph, Plan(nanolang.structures(graph, "triton")[0]), "triton")
     for name, wanted in (("softmax_online", "row looped online"), ("softmax_looped_three_pass", "row looped")):
         advice = understood(notes.note(SEEDS[name]))
         assert advice is not None
@@ -89,7 +90,7 @@ def test_a_seed_s_note_leads_to_its_algorithm() -> None:
 def test_advice_to_do_as_usual_changes_nothing() -> None:
     given = [torch.randn(8, 6), torch.randn(7, 6)]
     graph = captured(Function(lambda x, w: torch.relu(torch.nn.functional.linear(x, w))), given, ["x", "w"])
-    assert "epilogue in place" in described(graph, Plan(compact.structures(graph, "cpp")[0]), "cpp").tags
+    assert "epilogue in place" in described(graph, Plan(nanolang.structures(graph, "cpp")[0]), "cpp").tags
     assert follow(graph, [Advice(structure="epilogue in place")], "cpp") is None
     separate = follow(graph, [Advice(structure="epilogue separate")], "cpp")
     assert separate is not None and "epilogue separate" in described(graph, separate, "cpp").tags

@@ -13,18 +13,18 @@ import pytest
 
 from dvk import tasks
 from dvk.agents import play
-from dvk.agents.arms import Arm, answered
-from dvk.agents.gains import Bounded as B
-from dvk.agents.gains import Gain, OnTask
-from dvk.agents.judging import Docket
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
+from dvk.agents.trial_arms import Arm, answered
 from dvk.agents.trials import Proposal, Trial, enter, refused, try_skills, worths
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
 from dvk.config import Trials as Settings
-from dvk.harness.remembered import Remembered, key
+from dvk.harness.queue import Docket
+from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Skill, Status, Task, Verdict
 from dvk.skills import Library
+from dvk.stats.effect_size import Bounded as B
+from dvk.stats.effect_size import Gain, OnTask
 from tests.agents.conftest import QUICK, Said, fenced, ok, source, wrong
 
 FLAGS = {"backward": False, "require_kernels": False, "contract": "module"}

@@ -10,7 +10,7 @@ import pytest
 
 CHECK = '''
 import torch
-from dvk.backbone import attention
+from dvk.backbone.decoding import attention
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 generator = torch.Generator().manual_seed(0)

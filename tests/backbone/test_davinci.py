@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dvk.agents.dialects.davinci import DaVinci
 from dvk.agents.reading import arguments
 from dvk.agents.tools import select_skills
 from dvk.backbone import Conversation, open_backbone
 from dvk.backbone.chat import Chat
-from dvk.backbone.davinci import TEMPLATE, model_folder
 from dvk.backbone.hf import Hf
 from dvk.backbone.loading import read_card
 from dvk.config import Agents
 from dvk.errors import UsageError
+from dvk.interop.davinci.backbone import TEMPLATE, model_folder
+from dvk.interop.davinci.dialect import DaVinci
 from tests.backbone.test_chat import bare_tokenizer
 
 

@@ -17,8 +17,8 @@ from dvk.backbone import Conversation, Row, Sampling, nano, open_backbone
 from dvk.backbone.hf import Hf
 from dvk.config import Backbone as Settings
 from dvk.config import Config
+from dvk.device_lock import Lane, of_cpu
 from dvk.errors import DvkError, MachineError, RunFolderError, UsageError
-from dvk.lanes import Lane, of_cpu
 
 ASKED = [Conversation(messages=({"role": "user", "content": text},)) for text in ("v0 = aten.relu", "x0: float32[s0,s1]")]
 GREEDY = Sampling(temperature=0, max_tokens=16)
@@ -79,7 +79,7 @@ def test_large_models_are_read_in_place(nano_folder: Path, monkeypatch: pytest.M
     """Above the size that is copied: separate products, LoRA as two thin ones, no second copy of a weight."""
     copied = opened(nano_folder, LORA)
     train_a_little(copied)
-    monkeypatch.setattr("dvk.backbone.forward.STACKED_PARAMETERS", 0)
+    monkeypatch.setattr("dvk.backbone.decoding.forward.STACKED_PARAMETERS", 0)
     in_place = Hf(nano.Loaded(copied.model, copied.tokenizer, {}), LORA.backbone, "in place")
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, max_tokens=16, seed=1)

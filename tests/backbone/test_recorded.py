@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dvk.backbone import Completion, Conversation, Sampling, Usage, open_backbone
-from dvk.backbone.brake import OutOfTime
 from dvk.backbone.hf import Hf
+from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import FILE, Recorded, _told
 from dvk.config import Config
 from dvk.errors import MachineError, ModelError

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dvk.agents import Subject, dialects
 from dvk.backbone import Backbone, Conversation, Sampling, open_backbone
-from dvk.composer.many import CannotCompose, capture_many
+from dvk.composer.capture.batch import CannotCompose, capture_many
 from dvk.config import Agents, load
 from dvk.records import Task
 from dvk.tasks.sourcetext import read_source

@@ -25,17 +25,18 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from dvk.agents import Subject, branching, dialects, policy
+from dvk import nanolang
+from dvk.agents import Subject, dialects, policy, repair
 from dvk.agents.preparing import prepare
 from dvk.agents.teacher.advice import Advice, given, how, say
 from dvk.agents.teacher.lessons import skill
 from dvk.backbone import Conversation, Sampling, open_backbone
-from dvk.composer import CannotCompose, Plan, compact
-from dvk.composer.compact.variants import full
-from dvk.composer.compact.write import fused, write
+from dvk.composer import CannotCompose, Plan
 from dvk.config import Agents, Config
 from dvk.harness.backends import default_device
-from dvk.rewards.scores import interval
+from dvk.nanolang.text.variants import full
+from dvk.nanolang.text.write import fused, write
+from dvk.stats.fast_p import interval
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]
     for schedule in option:
         try:
             found.add(write(subject.captured, Plan(base.recipes, {**base.schedules, kernel: schedule}), subject.backend).strip())
-        except (CannotCompose, compact.Unreadable):
+        except (CannotCompose, nanolang.Unreadable):
             continue
     return frozenset(found)
 
@@ -95,12 +96,12 @@ def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], l
     """Two advices on one kernel and what follows each; None where no kernel can be computed in two ways."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
-    names = compact.structures(captured, backend)[0]
+    names = nanolang.structures(captured, backend)[0]
     base = full(captured, Plan(names), backend)
-    facts = compact.facts(captured, base, backend)
+    facts = nanolang.facts(captured, base, backend)
     open_ = []
     for kernel in fused(captured, names, backend).ordered:
-        ways = {how(name): option for name, option in compact.algorithms(kernel, backend).items() if option}
+        ways = {how(name): option for name, option in nanolang.algorithms(kernel, backend).items() if option}
         if len(ways) > 1:
             open_.append((kernel.name, ways))
     if not open_:
@@ -152,7 +153,7 @@ def main() -> None:
     how = Sampling(temperature=0.0, max_tokens=1024)
     drawn = backbone.generate([question for _, _, question, _ in cases], how)
     asking = [(subject, question) for _, subject, question, _ in cases]
-    settled = branching.settled(backbone, dialect, asking, drawn, branching.tries(config.rollout), how)
+    settled = repair.settled(backbone, dialect, asking, drawn, repair.tries(config.rollout), how)
     answers = [answer for answer, _ in settled]
     follows: dict[str, list[float]] = defaultdict(list)
     rows = []

@@ -26,7 +26,8 @@ from typing import Any
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import Pool, static
+from dvk.harness import Pool
+from dvk.harness.session import static
 from dvk.records import Candidate
 from dvk.sandbox import proctree
 

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from dvk.agents import Subject
-from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.state import LIBRARY, State, newest
+from dvk.pipelines.train.task_sampler import Draw
 from dvk.runs import RunFolder
 from tests.pipelines import world
 

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk import machine, tasks
+from dvk.cluster import connection as connecting
 from dvk.config import Config
 from dvk.harness import Pool
-from dvk.harness.ray import cluster as connecting
-from dvk.harness.ray.seats import seats_of
+from dvk.harness.remote.node_pool import seats_of
 from dvk.records import Candidate, Task, Tier
 from dvk.sandbox import proctree
 from tests.harness.bench_throughput import CPP, REFERENCE

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config, changed
+from dvk.distributed import Team
 from dvk.learn.assign import rows
 from dvk.learn.learner import Learner
 from dvk.learn.reinforce import update
 from dvk.records import Episode
-from dvk.team import Team
 
 
 def main() -> None:

@@ -18,17 +18,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dvk import tasks
+from dvk import nanolang, tasks
 from dvk.agents import Subject, dialects, policy
 from dvk.backbone import Sampling, open_backbone
-from dvk.composer import CannotCompose, Plan, compact
-from dvk.composer.compact.variants import described
-from dvk.composer.many import trace_quickly
+from dvk.composer import CannotCompose, Plan
+from dvk.composer.capture.batch import trace_quickly
 from dvk.config import Agents, Config
 from dvk.errors import DvkError
+from dvk.nanolang.text.variants import described
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend
-from dvk.rewards.scores import interval
+from dvk.stats.fast_p import interval
 
 KINDS = ("usual", "other numbers", "other structure", "other", "unreadable")
 
@@ -73,7 +73,7 @@ def main() -> None:
     found, rows = [], []
     for subject, question, answer in zip(cases, questions, answers, strict=True):
         assert subject.captured is not None
-        plans = compact.structures(subject.captured, subject.backend)
+        plans = nanolang.structures(subject.captured, subject.backend)
         usual, *others = [described(subject.captured, Plan(names), subject.backend).text.strip() for names in plans]
         readable = not policy.unread(policy.reply(dialect, subject, answer))
         found.append(kind(answer.text.strip(), usual, frozenset(others)) if readable else "unreadable")

@@ -24,7 +24,7 @@ from pathlib import Path
 from dvk.sandbox import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
-IMPORTED = ("dvk.cli", "dvk.pipelines.optimize", "dvk.pipelines.verify", "dvk.pipelines.skills", "dvk.pipelines.grooming",
+IMPORTED = ("dvk.cli", "dvk.pipelines.optimize", "dvk.pipelines.verify", "dvk.skills.exchange", "dvk.cli.skills.event_words",
             "dvk.pipelines.doctor", "rich.table", "rich.markdown")
 SANDBOXED = {"doctor", "optimize", "verify"}
 

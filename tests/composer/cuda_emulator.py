@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from dvk.composer.cuda_math import PRELUDE
-from dvk.composer.cuda_write import Function
+from dvk.composer.codegen.cuda.scalar import PRELUDE
+from dvk.composer.codegen.cuda.writer import Function
 
 _folder = tempfile.TemporaryDirectory()
 

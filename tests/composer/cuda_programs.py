@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from dvk.composer import cuda as renderer
-from dvk.composer import cuda_launch, embedded
-from dvk.composer.capture import trace_module
-from dvk.composer.cuda_write import Function
-from dvk.composer.fuse import Group, partition
-from dvk.composer.host import HostWriter, held_name, layouts
-from dvk.composer.kernel import Kernel, build
-from dvk.composer.lowering import lower
+from dvk.composer.capture.export import trace_module
+from dvk.composer.codegen import cuda as renderer
+from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.dropin.forward import HostWriter, held_name, layouts
+from dvk.composer.fusion.partition import Group, partition
+from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.lowering.dispatch import lower
+from dvk.composer.runtime import cuda_launch, guards
 from tests.composer import cuda_emulator
 from tests.composer.programs import poisoned
 
@@ -62,7 +62,7 @@ class Variant:
         body = re.sub(r"= (\S+)\.new_empty\(", r"= poisoned(\1.new_empty, ", body)
         self.text = "\n".join(host.derived) + f"\ndef run(self, {', '.join(program.names)}):\n{body}\n"
         self.namespace: dict[str, Any] = {
-            "torch": torch, "poisoned": poisoned, "dvk_derived": embedded.dvk_derived,
+            "torch": torch, "poisoned": poisoned, "dvk_derived": guards.dvk_derived,
             "dvk_strided": lambda t, *layout: t,
             "found": lambda module, path: operator_path(module, path),
         }  # fmt: skip

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer import applicable, cpp
-from dvk.composer.capture import CannotCompose
-from dvk.composer.kernel import Kernel
+from dvk.composer import applicable
+from dvk.composer.capture.export import CannotCompose
+from dvk.composer.codegen import cpp
+from dvk.composer.ir.loops import Kernel
 from tests.composer.fuzz_nets import NetGenerator
 from tests.composer.programs import EPSILON, Program, compiled, differences, out_of_bounds, run_source
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer import cpp
-from dvk.composer.capture import CannotCompose
+from dvk.composer.capture.export import CannotCompose
+from dvk.composer.codegen import cpp
 from tests.composer import programs
 from tests.composer.programs import EPSILON, Program, differences, drop_in, leaves, run_source, usual
 

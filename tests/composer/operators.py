@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_structure, tree_unflatten
 
-from dvk.composer.capture import CannotCompose
+from dvk.composer.capture.export import CannotCompose
 from tests.composer.programs import Program, compiled, differences
 
 DTYPES = ("float32", "bfloat16", "complex64", "bool")

@@ -18,15 +18,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer import applicable, cpp, cpp_recurrence, embedded, fuse
-from dvk.composer.affine import Affine
-from dvk.composer.capture import Captured, trace_module
+from dvk.composer import applicable, fuse
+from dvk.composer.capture.export import Captured, trace_module
+from dvk.composer.codegen import cpp
+from dvk.composer.codegen.cpp import recurrence
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
-from dvk.composer.convolutions import PRODUCTS
-from dvk.composer.finite import dvk_finite
-from dvk.composer.host import HostWriter, held_name
-from dvk.composer.kernel import Bound, Kernel
-from dvk.composer.rebuilt import dvk_made, dvk_named
+from dvk.composer.dropin.forward import HostWriter, held_name
+from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.loops import Bound, Kernel
+from dvk.composer.lowering.convolution import PRODUCTS
+from dvk.composer.runtime import guards
+from dvk.composer.runtime.finite import dvk_finite
+from dvk.composer.runtime.rebuild import dvk_made, dvk_named
 from dvk.records import Candidate, Graph, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
@@ -97,7 +100,7 @@ class Program:
         texts = [cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels]
         self.functions = {k.name: (k.name, len(k.inputs) + len(k.outputs)) for k in self.kernels}
         for made, name in writer.recurrences.items():
-            texts.append(cpp_recurrence.render(made, f"m{number}_{name}"))
+            texts.append(recurrence.render(made, f"m{number}_{name}"))
             self.functions[name] = f"m{number}_{name}", len(made.read) + len(made.written)
         self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
@@ -110,13 +113,13 @@ class Program:
         self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
         self.namespace: dict[str, Any] = {
             "torch": torch,
-            "dvk_strided": embedded.dvk_strided,
-            "dvk_derived": embedded.dvk_derived,
+            "dvk_strided": guards.dvk_strided,
+            "dvk_derived": guards.dvk_derived,
             "dvk_finite": dvk_finite,
             "dvk_else": object(),
             "dvk_named": dvk_named,
             "dvk_made": dvk_made,
-            "dvk_renew": embedded.dvk_renew,
+            "dvk_renew": guards.dvk_renew,
             "alone": types.SimpleNamespace(),
             "poisoned": poisoned,
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
@@ -153,7 +156,7 @@ def compiled(programs: Iterable[Program]) -> list[Program]:
     for number, program in enumerate(programs):
         for name, (compiled_as, count) in program.functions.items():
             function = getattr(libraries[number % 2], compiled_as)
-            function.argtypes, function.restype = [embedded.ctypes.c_void_p] * count, None
+            function.argtypes, function.restype = [guards.ctypes.c_void_p] * count, None
             program.namespace[f"_dvk_{name}"] = function
         exec(compile(program.text, f"<program {id(program)}>", "exec"), program.namespace)
     return programs
@@ -163,7 +166,7 @@ def _library(programs: list[Program]) -> Any:
     if not any(p.functions for p in programs):
         return None
     kernels = [k for p in programs for k in p.kernels]
-    library = embedded.dvk_compile(cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS)
+    library = guards.dvk_compile(cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS)
     assert library is not None, "these tests need a C++ compiler"
     return library
 

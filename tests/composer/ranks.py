@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dvk.composer import applicable
-from dvk.composer.lowering import OWN, RULES, register_rules
+from dvk.composer.lowering.dispatch import OWN, RULES, register_rules
 from tests.composer.programs import Program, compiled, differences, leaves
 
 Shape = tuple[int, ...]

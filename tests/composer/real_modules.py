@@ -111,9 +111,9 @@ def is_installed(name: str) -> bool:
 def tried(name: str) -> Row:
     """Capture, compose, compare and time one module."""
     from dvk.composer import Plan, applicable, compose
-    from dvk.composer.cannot import CannotCompose
-    from dvk.composer.capture import trace_module
-    from dvk.composer.convolutions import PRODUCTS
+    from dvk.composer.capture.export import trace_module
+    from dvk.composer.ir.errors import CannotCompose
+    from dvk.composer.lowering.convolution import PRODUCTS
     from dvk.records import Task
 
     source = FILES[name]

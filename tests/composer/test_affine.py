@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from dvk.composer.affine import Affine, Var, contiguous_strides, delinearize, linearize, radix, refine
+from dvk.composer.ir.affine import Affine, Var, contiguous_strides, delinearize, linearize, radix, refine
 
 
 def value(expression: Affine, at: dict[Var, int]) -> int:

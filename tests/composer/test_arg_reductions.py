@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer import applicable, cpp
+from dvk.composer import applicable
+from dvk.composer.codegen import cpp
 from dvk.composer.compose import fuse
 from tests.composer import programs
 from tests.composer.programs import TASK, Program, capture

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.compact import structures
 from dvk.composer.recipes import unspoken
+from dvk.nanolang import structures
 from dvk.records import Task
 from tests.cli import warm
 from tests.composer.programs import Program, capture, compiled, differences, drop_in

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer import Plan, applicable, compose, cuda, cuda_write, fuse
-from dvk.composer.capture import trace_module
-from dvk.harness import nvrtc
+from dvk.composer import Plan, applicable, compose, fuse
+from dvk.composer.capture.export import trace_module
+from dvk.composer.codegen import cuda
+from dvk.composer.codegen.cuda import writer
+from dvk.harness.toolchain import nvrtc
 from dvk.records import Task
 from tests.composer import cuda_emulator
 from tests.composer.cuda_programs import Program, as_tuple, load, wrong_in_case, wrong_in_scalar, wrong_in_special
@@ -97,7 +99,7 @@ def test_scalar_functions_are_accurate_and_nan_comes_out_where_torch_has_it() ->
 @pytest.mark.slow
 def test_offsets_of_64_bits_and_unaligned_addresses_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not wrong(jobs(CASES, most=2), aligned=False)
-    monkeypatch.setattr(cuda_write, "needs_int64", lambda kernel: True)  # as for tensors too large for a test
+    monkeypatch.setattr(writer, "needs_int64", lambda kernel: True)  # as for tensors too large for a test
     made = jobs(WIDE, most=4)
     assert all("long long" in text for job in made.values() for v in job.program.variants for text in v.texts)
     assert not wrong(made)
@@ -113,7 +115,7 @@ def test_the_emulator_sees_an_element_that_no_thread_writes_and_threads_that_par
     text = 'extern "C" __global__ void parted(float* o0) { if (threadIdx.x < 3) __syncthreads(); o0[threadIdx.x] = 1.0f; }'
     code = f"""
 import torch
-from dvk.composer.cuda_write import Function
+from dvk.composer.codegen.cuda.writer import Function
 from tests.composer import cuda_emulator
 function = Function("parted", {text!r} + " // __shared__", ("o0",), 1, 8)
 cuda_emulator.launcher(cuda_emulator.library([function.text], [function]), "parted")(torch.zeros(8))
@@ -241,7 +243,7 @@ class Recorder(types.ModuleType):
         def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, args: tuple[torch.Tensor, ...]) -> None:
             self.launches.append((grid, block, shared_bytes))
             body = source.partition(cuda.PRELUDE)[2]
-            function = cuda_write.Function(name, body, (), grid[0], block[0])
+            function = writer.Function(name, body, (), grid[0], block[0])
             cuda_emulator.launcher(cuda_emulator.library([body], [function]), name)(*args)
 
         return launch

@@ -21,7 +21,7 @@ from torch import nn
 
 import dvk
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.capture import trace_module
+from dvk.composer.capture.export import trace_module
 from dvk.records import Task
 from tests.composer.programs import Function, differences, drop_in, run_source
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.lowering import FINITE
+from dvk.composer.lowering.dispatch import FINITE
 from tests.composer.programs import Program, capture, compiled, drop_in
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {

@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from dvk.composer.effects import UNDECLARED, is_view, schema, shared, twin, written
+from dvk.composer.ir.effects import UNDECLARED, is_view, schema, shared, twin, written
 from dvk.records import Node
 from tests.composer.programs import capture
 
@@ -35,7 +35,7 @@ def test_every_schema_that_torch_has_declared_is_read_as_torch_reads_it() -> Non
 
 
 def test_schemas_are_read_without_torch() -> None:
-    code = "import sys; from dvk.composer.effects import schema; assert schema('aten.add.Tensor'); sys.exit('torch' in sys.modules)"
+    code = "import sys; from dvk.composer.ir.effects import schema; assert schema('aten.add.Tensor'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

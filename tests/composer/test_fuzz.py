@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dvk.composer.affine import Affine
-from dvk.composer.kernel import Store
+from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.loops import Store
 from tests.composer.fuzz import Case, Generator, cases
 from tests.composer.programs import Program, compiled, out_of_bounds
 

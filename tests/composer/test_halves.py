@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.composer import cpp
-from dvk.composer.cpp_scalar import HALF
+from dvk.composer.codegen import cpp
+from dvk.composer.codegen.cpp.scalar import HALF
 
 BOTH = """
 extern "C" void up(const unsigned short* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = h2f(x[i]); }

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer.cannot import CannotCompose
+from dvk.composer.ir.errors import CannotCompose
 from tests.composer.inline_cases import CASES, REFUSED
-from tests.composer.test_partly import Made
+from tests.composer.test_partial import Made
 
 GUARDED = {"branch on a value"}
 """The branch that was taken is a condition: the original runs where another one is."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer.capture import trace_module
-from dvk.composer.modes import depending, reading
+from dvk.composer.capture.export import trace_module
+from dvk.composer.capture.modes import depending, reading
 from tests.composer.test_dropin import Counting
 
 PLAIN = """

@@ -12,16 +12,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dvk.composer import Plan, applicable, compact
-from dvk.composer.compact import expand, frame
-from dvk.composer.compact.bounds import beyond
-from dvk.composer.compact.order import too_early
-from dvk.composer.compact.scopes import undeclared
-from dvk.composer.compact.symbolic import Names
-from dvk.composer.compact.unreadable import Unreadable
+from dvk import nanolang
+from dvk.composer import Plan, applicable
+from dvk.nanolang import frame
+from dvk.nanolang.lint.bounds import beyond
+from dvk.nanolang.lint.order import too_early
+from dvk.nanolang.lint.scopes import undeclared
+from dvk.nanolang.listing.symbolic import Names
+from dvk.nanolang.parse_error import Unreadable
+from dvk.nanolang.text import expand
 from dvk.records import Task
-from tests.composer.compact_cases import rand
-from tests.composer.compact_programs import Function, captured
+from tests.nanolang.compact_cases import rand
+from tests.nanolang.compact_programs import Function, captured
 
 KERNEL = """\
   #pragma omp parallel for schedule(static)
@@ -99,12 +101,12 @@ def test_the_compiler_refuses_whatever_is_told(monkeypatch: pytest.MonkeyPatch) 
     graph = captured(Function(softmax), [rand(12, 40), rand(40)])
     sizes, rng, told, silent = Names(graph.graph).values, random.Random(0), [], 0
     monkeypatch.setattr(expand, "undeclared", lambda body, known: told.append(undeclared(body, known)))
-    good = compact.write(graph, Plan(tuple(applicable(graph.graph, "cpu", "cpp"))), "cpp")
+    good = nanolang.write(graph, Plan(tuple(applicable(graph.graph, "cpu", "cpp"))), "cpp")
     for _ in range(60):
         told.clear()
         try:
             native = expand.expand(graph, broken(good, rng), "cpp").native
-        except compact.Unreadable:
+        except nanolang.Unreadable:
             continue
         if not any(told):
             silent += 1
@@ -199,10 +201,10 @@ def test_such_texts_are_unreadable() -> None:
         ("triton", triton, "    r = tl.arange(0, 512)\n    e0", "    e0", "`r` is not defined"),
         ("triton", triton, "    e0 = tl.load(x0 + r, r", "    e0 = tl.load(x0 + r, e0", "kernel k0 reads `e0` before"),
     ]:  # fmt: skip
-        assert compact.assemble(task, graph, text, backend).backend == backend  # type: ignore[arg-type]
+        assert nanolang.assemble(task, graph, text, backend).backend == backend  # type: ignore[arg-type]
         assert old in text
-        with pytest.raises(compact.Unreadable, match=re.escape(why)):
-            compact.assemble(task, graph, text.replace(old, new), backend)  # type: ignore[arg-type]
+        with pytest.raises(nanolang.Unreadable, match=re.escape(why)):
+            nanolang.assemble(task, graph, text.replace(old, new), backend)  # type: ignore[arg-type]
 
 
 TEXT = """v0 = F.linear(x0, p0)

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from dvk.composer import applicable
-from dvk.composer.lowering import lower
-from dvk.composer.magnitude import largest
-from dvk.composer.prims import View
+from dvk.composer.ir.nodes import View
+from dvk.composer.lowering.dispatch import lower
+from dvk.composer.lowering.magnitude import largest
 from dvk.records import Graph
 from tests.composer.programs import Program, capture, compiled, leaves
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.compact import structures
 from dvk.composer.recipes import unspoken
+from dvk.nanolang import structures
 from tests.composer.programs import Program, capture, compiled, differences
 
 randn = torch.randn

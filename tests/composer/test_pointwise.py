@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dvk.composer.prims import rounded
+from dvk.composer.ir.nodes import rounded
 from tests.composer.programs import EPSILON, Program, compiled, differences
 
 INF, NAN = float("inf"), float("nan")

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 import dvk.composer
-from dvk.composer import cpp_scalar, cuda_math, triton_math
-from dvk.composer.compact.operands import LANEWISE
-from dvk.composer.integers import _BITS, _BOOLS
-from dvk.composer.kernel import Instr, Ref
-from dvk.composer.pointwise import BINARY, SIMPLE
-from dvk.composer.prims import COSTLY, WHOLE
+from dvk.composer.codegen.cpp import scalar as cpp_scalar
+from dvk.composer.codegen.cuda import scalar as cuda_scalar
+from dvk.composer.codegen.triton import scalar as triton_scalar
+from dvk.composer.ir.loops import Instr, Ref
+from dvk.composer.ir.nodes import COSTLY, WHOLE
+from dvk.composer.lowering.integers import _BITS, _BOOLS
+from dvk.composer.lowering.pointwise import BINARY, SIMPLE
+from dvk.nanolang.lint.operands import LANEWISE
 
 RULES = "".join(path.read_text(encoding="utf-8") for path in Path(dvk.composer.__file__).parent.glob("*.py"))
 ASKED = {*re.findall(r'pw\(\s*"(\w+)"', RULES), *SIMPLE.values(), *BINARY.values(), *_BITS.values(), *_BOOLS.values(), *WHOLE, *COSTLY}
@@ -33,8 +35,8 @@ def test_every_operation_has_a_text_in_every_back_end(op: str) -> None:
     names = ["a", "b", "c"][: 3 if op == "where" else 2 if op in (*BINARY.values(), *WHOLE, "div", "atan2", "fmod") else 1]
     assert "a" in cpp_scalar.scalar_expression(instr(op, kind), names, ["a"], ("h2f({})", "f2h({})"))
     if op not in POSITIONS:
-        assert "a" in cuda_math.expression(instr(op, kind), names, "a")
+        assert "a" in cuda_scalar.expression(instr(op, kind), names, "a")
     if not op.startswith("cast_"):  # Triton's own writer casts
-        text, _ = triton_math.expression(instr(op, kind), names)
+        text, _ = triton_scalar.expression(instr(op, kind), names)
         assert "a" in text
-        assert all(call in triton_math.HELPERS and call in LANEWISE for call in re.findall(r"dvk_\w+", text))
+        assert all(call in triton_scalar.HELPERS and call in LANEWISE for call in re.findall(r"dvk_\w+", text))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import RECIPES, applicable
-from dvk.composer.effects import draws
+from dvk.composer.ir.effects import draws
 from dvk.records import Node
 from tests.composer.programs import Program, capture, compiled, differences
 

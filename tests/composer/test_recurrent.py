@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from dvk.composer import CannotCompose, Plan, applicable, compose
-from dvk.composer.compact import structures
-from dvk.composer.effects import draws
+from dvk.composer.ir.effects import draws
 from dvk.composer.recipes import unspoken
+from dvk.nanolang import structures
 from tests.composer.programs import TASK, Program, capture, compiled, differences, drop_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attributes")

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer import convert, dropin
+from dvk.composer.dropin import source_file
+from dvk.composer.runtime import convert
 from dvk.records import Task
 from tests.composer.programs import differences, drop_in, run_source
 
@@ -118,7 +119,7 @@ def test_a_part_of_another_class_of_the_same_name_is_noticed(made: ModuleType) -
 
 @torch.no_grad()
 def test_where_nothing_is_faster_nothing_is_converted() -> None:
-    text = dropin.unchanged(Task(id="test", name="test", source=SOURCE, entry="Net", kind="module"), "as it is")
+    text = source_file.unchanged(Task(id="test", name="test", source=SOURCE, entry="Net", kind="module"), "as it is")
     live = run_source(SOURCE.replace("- 4.5", "- 5.5"), "live").Net().eval()
     want = live(X)
     assert torch.equal(run_source(text).replace(live)(X), want)

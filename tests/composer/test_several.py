@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from dvk.composer import CannotCompose, Part, Plan, fuse, join
-from dvk.composer.capture import trace_module
+from dvk.composer.capture.export import trace_module
 from dvk.records import Backend, Candidate, Task
 from tests.composer.programs import differences, run_source, usual
 from tests.composer.test_dropin import BLOCK, module_text

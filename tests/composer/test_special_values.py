@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer import applicable, cpp
-from dvk.composer.compact.algorithms import algorithms
-from dvk.composer.kernel import Kernel
-from dvk.composer.lowering import lower
+from dvk.composer import applicable
+from dvk.composer.algorithms import algorithms
+from dvk.composer.codegen import cpp
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.lowering.dispatch import lower
 from tests.composer.programs import Program, capture, compiled, drop_in
 from tests.composer.special_cases import (
     ATTENTION,

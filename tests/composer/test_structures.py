@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer import structures
-from dvk.composer.cannot import CannotCompose
-from dvk.composer.capture import trace_call
+from dvk.composer.capture.export import trace_call
+from dvk.composer.ir import structures
+from dvk.composer.ir.errors import CannotCompose
 from tests.composer.programs import drop_in
 
 SOURCE = '''
@@ -219,7 +219,7 @@ def test_casts_of_an_autocast_block_are_part_of_the_graph() -> None:
 
 @pytest.mark.parametrize("value", [torch.float16, torch.device("cpu"), 1 + 2j, float("inf"), None, "text", 3])
 def test_plain_values_are_encoded_and_come_back(value: Any) -> None:
-    from dvk.composer.host import literal
+    from dvk.composer.dropin.forward import literal
 
     assert eval(literal(structures.literal_of(value), str)) == value
 

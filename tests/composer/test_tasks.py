@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.composer import cpp
+from dvk.composer.codegen import cpp
 from tests.composer.programs import Program, compiled, differences, drop_in, out_of_bounds, run_source
 from tests.tasks.shrink import shipped, shrink
 

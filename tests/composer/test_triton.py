@@ -17,8 +17,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from dvk.composer import triton as renderer
-from dvk.composer.triton_tile import needs_int64
+from dvk.composer.codegen import triton as renderer
+from dvk.composer.codegen.analysis.tiles import needs_int64
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth

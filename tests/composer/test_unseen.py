@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.composer import Plan, compact
-from dvk.composer.capture import trace_module
-from tests.composer.compact_programs import candidate
+from dvk import nanolang
+from dvk.composer import Plan
+from dvk.composer.capture.export import trace_module
 from tests.composer.programs import differences, run_source
 from tests.composer.test_several import FOLDED, joined
+from tests.nanolang.compact_programs import candidate
 
 USED, OTHER, FOREIGN = torch.randn(2, 3, 6, 6), torch.randn(1, 3, 8, 8), torch.randn(3, 3, 6, 6)
 
@@ -39,7 +40,7 @@ def replaced() -> nn.Module:
 
 def from_compact_text() -> nn.Module:
     graph = trace_module(run_source(FOLDED).Model().eval(), [USED], ["x"])
-    text = compact.write(graph, Plan(("fold_batch_norm", "fuse_pointwise")), "cpp")
+    text = nanolang.write(graph, Plan(("fold_batch_norm", "fuse_pointwise")), "cpp")
     assert "held(" in text
     return candidate(FOLDED, graph, text, "cpp").ModelNew()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dvk.composer import replacing
+from dvk.composer.dropin import replacing
 from dvk.records import Task
 
 

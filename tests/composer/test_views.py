@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dvk.composer.views import parts
+from dvk.composer.lowering.views import parts
 
 
 @pytest.mark.parametrize("total", range(9))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer.capture import CannotCompose
+from dvk.composer.capture.export import CannotCompose
 from tests.composer.fuzz_writes import cases, faults
 from tests.composer.programs import Program, capture, compiled, differences, drop_in
 

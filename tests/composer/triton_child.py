@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from dvk.composer import triton as renderer
-from dvk.composer import triton_write
+from dvk.composer.codegen import triton as renderer
+from dvk.composer.codegen.triton import writer
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Case, Function, special_rows
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
@@ -115,11 +115,11 @@ def run_all() -> None:
         if DEVICE == "cuda" and not case.gpu:
             continue
         report(f"case:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
-    narrow = triton_write.needs_int64
-    triton_write.needs_int64 = lambda kernel: True  # as for tensors too large for a test
+    narrow = writer.needs_int64
+    writer.needs_int64 = lambda kernel: True  # as for tensors too large for a test
     for name in WIDE:
         report(f"wide:{name}", lambda case=CASES[name]: run_case(case))  # type: ignore[misc]
-    triton_write.needs_int64 = narrow
+    writer.needs_int64 = narrow
     for name, (function, values) in SCALARS.items():
         report(f"scalar:{name}", lambda f=function, v=values: run_scalar(f, v))  # type: ignore[misc]
     for name, special in SPECIALS.items():

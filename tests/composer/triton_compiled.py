@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from dvk.composer import triton as renderer
-from dvk.composer.kernel import Kernel
+from dvk.composer.codegen import triton as renderer
+from dvk.composer.ir.loops import Kernel
 from tests.composer.triton_programs import HEADER, load
 
 POINTERS = {

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from dvk.composer import triton as renderer
-from dvk.composer.capture import trace_module
-from dvk.composer.fuse import Group, partition
-from dvk.composer.host import HostWriter, layouts
-from dvk.composer.kernel import Kernel, build
-from dvk.composer.lowering import lower
+from dvk.composer.capture.export import trace_module
+from dvk.composer.codegen import triton as renderer
+from dvk.composer.dropin.forward import HostWriter, layouts
+from dvk.composer.fusion.partition import Group, partition
+from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.lowering.dispatch import lower
 from dvk.composer.recipes import rewrite
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"

@@ -19,7 +19,7 @@ from pathlib import Path
 from dvk import tasks
 from dvk.config import Config
 from dvk.harness import Pool
-from dvk.harness.remembered import Remembered
+from dvk.harness.session.verdict_cache import Remembered
 from dvk.records import Candidate, Task, Verdict
 
 REFERENCE = """

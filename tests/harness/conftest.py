@@ -9,7 +9,7 @@ import pytest
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import static
+from dvk.harness.session import static
 from dvk.records import Candidate, Task
 
 FILES = Path(__file__).parent / "files"

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from dvk.harness.calls import call, describe, in_mode
-from dvk.harness.case import Case, Outcome
-from dvk.harness.cases import Cases
-from dvk.harness.keys import plan
+from dvk.harness.checking.case import Case, Outcome
+from dvk.harness.checking.case_keys import plan
+from dvk.harness.checking.cases import Cases
+from dvk.harness.transport.calls import call, describe, in_mode
 from dvk.records import ShapeVariant, Task
 from dvk.tasks.build import build
 from dvk.tasks.trees import describe as outside_of

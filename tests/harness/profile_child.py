@@ -7,7 +7,7 @@ import shutil
 
 import torch
 
-from dvk.harness.profile import _own_libraries, profile_call
+from dvk.harness.profiling.profile import _own_libraries, profile_call
 from dvk.sandbox import Channel
 
 

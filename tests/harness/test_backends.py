@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dvk.errors import MachineError, UsageError
-from dvk.harness import backends, static
+from dvk.harness import backends
+from dvk.harness.session import static
 from tests.harness.conftest import FILES
 
 

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.errors import TaskError
-from dvk.harness import keeping
-from dvk.harness.calls import buffers_of, call, describe, in_mode, leaf_names, put_buffers
-from dvk.harness.cases import Cases
-from dvk.harness.compare import same_bits
-from dvk.harness.families import ARGUED, FAMILIES
-from dvk.harness.keys import LARGE_BYTES, plan, reduced
-from dvk.harness.referee import firsts
-from dvk.harness.shaking import Shake
-from dvk.harness.weights import INTEGERS
+from dvk.harness.checking.case_keys import LARGE_BYTES, plan, reduced
+from dvk.harness.checking.cases import Cases
+from dvk.harness.checking.compare import same_bits
+from dvk.harness.checking.input_families import ARGUED, FAMILIES
+from dvk.harness.checking.rounding_noise import Shake
+from dvk.harness.checking.weight_sets import INTEGERS
+from dvk.harness.processes.referee import firsts
+from dvk.harness.transport import memory_budget
+from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, leaf_names, put_buffers
 from dvk.records import ShapeVariant
 from dvk.tasks.build import build
 from tests.harness.problems import cases_of, judged, made, model, refusals, task_of
@@ -59,8 +59,8 @@ def test_a_batch_is_not_made_smaller_than_what_indexes_it(highest: int, reduced_
 
 def test_referees_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 80 << 30))
-    assert keeping.rooms("cuda", 1) == (8 << 30, 4 << 30)
-    assert keeping.rooms("cuda", 10) == (2 << 30, 1 << 30)
+    assert memory_budget.rooms("cuda", 1) == (8 << 30, 4 << 30)
+    assert memory_budget.rooms("cuda", 10) == (2 << 30, 1 << 30)
 
 
 def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
@@ -219,7 +219,7 @@ def test_running_statistics_are_part_of_the_result() -> None:
 def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = cases_of(LINEAR)
     size = cases.fresh(0).num_bytes
-    monkeypatch.setitem(keeping.STOCK_BYTES, "cpu", 4 * size)
+    monkeypatch.setitem(memory_budget.STOCK_BYTES, "cpu", 4 * size)
     cases = cases_of(LINEAR)
     assert cases.stock(10) == 4
     assert cases.fresh(3) is cases.fresh(3) and cases.fresh(7) is not cases.fresh(7)
@@ -234,7 +234,7 @@ def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch
 
 def test_what_does_not_fit_is_made_again_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = made(cases_of(LINEAR))
-    monkeypatch.setitem(keeping.KEEP_BYTES, "cpu", 0)
+    monkeypatch.setitem(memory_budget.KEEP_BYTES, "cpu", 0)
     cases = cases_of(LINEAR)
     for case, again in zip(kept, made(cases), strict=True):
         assert cases.get(case.key) is not again

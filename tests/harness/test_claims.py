@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dvk.harness.claims import FIRST_LOOK, LAST_LOOK, claim, holm, p_value, undecided
+from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, holm, p_value, undecided
 from dvk.records import Claim
 
 CALM = [1.0, 1.001, 0.999, 1.0005, 0.9995]

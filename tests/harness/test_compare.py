@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dvk.harness.calls import describe
-from dvk.harness.compare import SHARE, TINY, Expected, errors, row_length, same_bits, scales, structure, values
-from dvk.harness.shaking import coarsened
-from dvk.harness.tolerance import UNKNOWN, Sums, class_of
+from dvk.harness.checking.compare import SHARE, TINY, Expected, errors, row_length, same_bits, scales, structure, values
+from dvk.harness.checking.rounding_noise import coarsened
+from dvk.harness.checking.tolerance import UNKNOWN, Sums, class_of
+from dvk.harness.transport.calls import describe
 from tests.harness.problems import Function, cases_of, judged, made, model, refusals
 
 

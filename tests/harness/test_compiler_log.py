@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.harness.compiler_log import MAX_CHARS, first_error
+from dvk.harness.toolchain.compiler_log import MAX_CHARS, first_error
 
 BAD = """\
 #include <vector>

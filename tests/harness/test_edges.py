@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.harness.cases import Cases
-from dvk.harness.sensitivity import Sensitivity
+from dvk.harness.checking.cases import Cases
+from dvk.harness.checking.sensitivity import Sensitivity
 from tests.harness.problems import cases_of, judged, model
 
 TWO_ORDERS = """

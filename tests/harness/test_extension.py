@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dvk import resources
-from dvk.harness.backends import extension
+from dvk.harness.toolchain import extension
 
 needs_ninja = pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("g++") is None, reason="needs ninja and g++")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.harness.backends import headers
+from dvk.harness.toolchain import headers
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

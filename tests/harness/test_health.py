@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.harness.health import degenerate
+from dvk.harness.checking.health import degenerate
 from tests.harness.problems import cases_of, made, model
 
 HEALTHY = {

@@ -6,7 +6,7 @@ import pytest
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness.court import Court
+from dvk.harness.session.judge_session import Court
 from dvk.records import Candidate, Status, Task, Verdict
 from tests.harness import hostile
 

@@ -10,8 +10,8 @@ import pytest
 
 from dvk import tasks
 from dvk.harness import Pool, judge
-from dvk.harness.court import Court
-from dvk.harness.profile_record import coverage, profile_of
+from dvk.harness.profiling.record import coverage, profile_of
+from dvk.harness.session.judge_session import Court
 from dvk.records import Candidate, Status, Verdict
 from tests.harness.conftest import QUICK, candidate, task
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dvk.harness import elf, libraries, unplug
+from dvk.harness.provenance import disable_ops, libraries
+from dvk.harness.supervision import elf
 from dvk.sandbox import Death, Message, Session
 from tests.harness.conftest import QUICK
 
-pytestmark = pytest.mark.skipif(platform.machine() not in unplug.TRAP, reason="no trap is known for this machine")
-TARGET = "tests.harness.unplug_child:serve"
+pytestmark = pytest.mark.skipif(platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine")
+TARGET = "tests.harness.disable_ops_child:serve"
 
 
 def library(path: Path, *, kernels: bool, seed: int) -> Path:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dvk import machine
-from dvk.harness import counted, ncu
-from dvk.harness.profile_feedback import feedback
-from dvk.harness.profile_record import KernelTime, Profile
+from dvk.harness.profiling import ncu, ncu_run
+from dvk.harness.profiling.feedback import feedback
+from dvk.harness.profiling.record import KernelTime, Profile
 
 from .conftest import candidate, task
 
@@ -136,8 +136,8 @@ def test_a_candidate_is_called_under_it(tmp_path: Path, monkeypatch: pytest.Monk
     an_ncu(tmp_path, monkeypatch, RUNS, '"$@" && echo "==ERROR== it ran" || echo "==ERROR== it failed"')
     for text, outcome in ((candidate("good/torch_affine").source, "it ran"), ("raise SystemExit(3)", "it failed")):
         request = {"task": task("affine").model_dump(mode="json"), "source": text, "kernels": []}
-        (tmp_path / counted.REQUEST).write_text(json.dumps(request))
-        found = ncu.measure([sys.executable, "-m", "dvk.harness.counted", str(tmp_path)])
+        (tmp_path / ncu_run.REQUEST).write_text(json.dumps(request))
+        found = ncu.measure([sys.executable, "-m", "dvk.harness.profiling.ncu_run", str(tmp_path)])
         assert found.reason == f"Nsight Compute counted nothing: {outcome}"
 
 
@@ -145,18 +145,18 @@ def test_from_the_sandbox_comes_a_reason() -> None:
     """Without ncu, or without a GPU for it to see."""
     if machine.gpu_names():
         pytest.skip("there is a GPU")
-    found = counted.counters(task("affine"), candidate("good/torch_affine").source)
+    found = ncu_run.counters(task("affine"), candidate("good/torch_affine").source)
     assert found.kernels == {} and found.reason and "Nsight Compute" in found.reason
 
 
 @pytest.mark.gpu
 def test_a_kernel_is_counted_or_it_says_why_not() -> None:
     on_gpu = task("affine").model_copy(update={"device": "cuda"})
-    found = counted.counters(on_gpu, candidate("good/triton_affine").source)
+    found = ncu_run.counters(on_gpu, candidate("good/triton_affine").source)
     assert found.reason or all(counters["registers"] >= 8 for counters in found.kernels.values())  # type: ignore[operator]
 
 
 def test_what_the_child_says_is_not_believed_blindly() -> None:
-    found = counted._checked({"kernels": {"k" * 999: {"a": 1, "b": "x" * 999}, "n": 3}, "reason": None})
+    found = ncu_run._checked({"kernels": {"k" * 999: {"a": 1, "b": "x" * 999}, "n": 3}, "reason": None})
     assert list(found.kernels) == ["k" * 200, "n"] and found.kernels["k" * 200] == {"a": 1.0, "b": "x" * 40}
-    assert counted._checked({}).kernels == {}
+    assert ncu_run._checked({}).kernels == {}

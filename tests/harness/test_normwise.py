@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from dvk.harness import compare, normwise
-from dvk.harness.compare import Expected
-from dvk.harness.tolerance import Errors, class_of
+from dvk.harness.checking import compare, normwise
+from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.tolerance import Errors, class_of
 
 FP32 = class_of("fp32", {"float32"})
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dvk.errors import MachineError
-from dvk.harness import nvrtc
-from dvk.harness.nvrtc import CompileError, compile_cuda
+from dvk.harness.toolchain import nvrtc
+from dvk.harness.toolchain.nvrtc import CompileError, compile_cuda
 
 pytestmark = pytest.mark.skipif(nvrtc.find() is None, reason="pip install nvidia-cuda-nvrtc")
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.harness import player as players
-from dvk.harness import slots
-from dvk.harness.link import Link
-from dvk.harness.plans.captured import Captured
-from dvk.harness.runner import serve_orders
+from dvk.harness.launch_plans.cuda_graph import Captured
+from dvk.harness.processes import player as players
+from dvk.harness.processes.runner import serve_orders
+from dvk.harness.transport import call_template
+from dvk.harness.transport.link import Link
 from tests.harness.conftest import task
-from tests.harness.plans.recording import HEADER, MODULE
-from tests.harness.plans.test_replay import replay
+from tests.harness.launch_plans.recording import HEADER, MODULE
+from tests.harness.launch_plans.test_replay import replay
 
 
 class Lent:
@@ -40,7 +40,7 @@ class Lent:
 
 
 def offer(name: str, rows: int = 4) -> dict[str, Any]:
-    call = slots.empty([torch.zeros(rows, 8)], {})
+    call = call_template.empty([torch.zeros(rows, 8)], {})
     return {"offer": {"lent": name, "shape": [rows, 8], "layouts": []}, "call": call}
 
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from dvk.config import Config
-from dvk.harness import profile as profiling
-from dvk.harness.ceilings import Ceilings
-from dvk.harness.occupancy import Limits, occupancy
-from dvk.harness.profile import profile_call
-from dvk.harness.profile_feedback import MAX_LINES, feedback
-from dvk.harness.profile_record import KernelTime, Profile, against
-from dvk.harness.profile_trace import Launch, busy_us, device_limits, launches
+from dvk.harness.profiling import profile as profiling
+from dvk.harness.profiling.feedback import MAX_LINES, feedback
+from dvk.harness.profiling.occupancy import Limits, occupancy
+from dvk.harness.profiling.profile import profile_call
+from dvk.harness.profiling.record import KernelTime, Profile, against
+from dvk.harness.profiling.trace import Launch, busy_us, device_limits, launches
+from dvk.harness.timing.roofline import Ceilings
 from dvk.sandbox import Message, call
 
 FILES = Path(__file__).parent / "files"

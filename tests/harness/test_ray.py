@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from dvk import config as configuration
-from dvk.agents.judging import Docket
+from dvk.cluster import connection as connecting
 from dvk.config import Config, Remote
 from dvk.errors import MachineError, UsageError
 from dvk.harness import Pool
-from dvk.harness.courts import elsewhere, open_court, room
-from dvk.harness.ray import cluster as connecting
-from dvk.harness.ray.court import want_of
-from dvk.harness.ray.seat import Kind
-from dvk.harness.ray.seats import FAILURES, Place, Seats, seats_of
-from dvk.harness.remembered import Remembered, keepable
+from dvk.harness.placement import elsewhere, open_court, room
+from dvk.harness.queue import Docket
+from dvk.harness.remote.node import Kind
+from dvk.harness.remote.node_pool import FAILURES, Place, Seats, seats_of
+from dvk.harness.remote.ray import want_of
+from dvk.harness.session.verdict_cache import Remembered, keepable
 from dvk.records import Candidate, Status, Task, Verdict
 from tests import clusters
 from tests.clusters import kill
@@ -48,7 +48,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ray_is_imported_only_when_asked_for() -> None:
-    code = "import sys, dvk.harness, dvk.agents.judging; print('ray' in sys.modules)"
+    code = "import sys, dvk.harness, dvk.harness.queue; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -88,7 +88,7 @@ def test_what_nobody_judged_to_its_end_is_not_remembered() -> None:
 
 
 def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
-    code = "import os\nfrom dvk.harness.ray.seat import unbound\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nunbound()\n" \
+    code = "import os\nfrom dvk.harness.remote.node import unbound\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nunbound()\n" \
            "print(os.environ.get('OMP_NUM_THREADS'))"
     for given, left in ((None, "None"), ("3", "3")):
         env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | ({"OMP_NUM_THREADS": given} if given else {})
@@ -234,7 +234,7 @@ def test_a_killed_actor_is_replaced(nodes: Any, config: Config, affine: Task) ->
 def test_ray_leaves_candidates_all_threads(config: Config, affine: Task) -> None:
     import ray
 
-    from dvk.harness.ray.seat import Seat
+    from dvk.harness.remote.node import Seat
 
     class Telling(Seat):
         def threads(self) -> str | None:

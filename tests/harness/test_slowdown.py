@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.harness import slowdown
+from dvk.harness.session import slowdown
 
 
 @pytest.mark.parametrize(

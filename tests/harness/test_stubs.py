@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dvk.harness.backends import stub_builder, stubs
+from dvk.harness.toolchain import stub_builder, stubs
 from tests.harness.conftest import QUICK
 
 pytest.importorskip("triton")

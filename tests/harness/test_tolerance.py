@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.harness.tolerance import APART, MOST_BY_LUCK, MULTIPLE, UNKNOWN, Errors, Sums, class_of, separation
+from dvk.harness.checking.tolerance import APART, MOST_BY_LUCK, MULTIPLE, UNKNOWN, Errors, Sums, class_of, separation
 
 FP32 = class_of("fp32", {"float32"})
 

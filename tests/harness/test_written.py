@@ -9,7 +9,7 @@ import torch
 
 from dvk import tasks
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.capture import trace_call
+from dvk.composer.capture.export import trace_call
 from dvk.harness import judge
 from dvk.records import Backend, Candidate, Status, Task
 from dvk.tasks.build import build, build_candidate

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from dvk.config import Config, Learning, changed
+from dvk.distributed import Team
 from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import Learner, Scored, opened, rate
 from dvk.learn.packs import Packs, lay_out
 from dvk.learn.rows import Row
 from dvk.learn.scoring import Scorer
-from dvk.team import Team
 from tests.learn.tiny import tiny
 
 ROWS = [Row.answer(list(range(3, 9)), [11, 12, 13]), Row.answer([9, 4], [40, 41, 42, 43, 2]), Row.answer([5], [6])]

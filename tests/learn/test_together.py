@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dvk.config import Config
+from dvk.distributed import Team
 from dvk.errors import DvkError
 from dvk.learn.assign import assign, rows
 from dvk.learn.learner import Learner
@@ -18,7 +19,6 @@ from dvk.learn.packs import dealt
 from dvk.learn.reinforce import update
 from dvk.learn.rows import Row
 from dvk.records import Episode, Interval, Status, Task, Timing, Tokens, Trace, Turn, Verdict
-from dvk.team import Team
 from tests.learn.tiny import tiny
 from tests.together import together
 

@@ -10,10 +10,10 @@ from torch import nn
 
 from dvk.agents import Subject
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.blocks import block_of
-from dvk.composer.capture import Captured, trace
+from dvk.composer.capture.blocks import block_of
+from dvk.composer.capture.export import Captured, trace
 from dvk.config import Limits
-from dvk.harness.blocks import WHOLE, block_times, measured
+from dvk.harness.profiling.blocks import WHOLE, block_times, measured
 from dvk.pipelines.optimize import blocks
 from dvk.records import Task, Turn
 from tests.pipelines.pages import write

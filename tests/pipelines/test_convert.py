@@ -10,12 +10,13 @@ import pyarrow.parquet
 import pytest
 
 from dvk.errors import UsageError
-from dvk.learn import examples, formats
+from dvk.interop.davinci import formats
+from dvk.interop.kernelbench.problems import problems
+from dvk.learn import examples
 from dvk.learn.examples import Example
-from dvk.learn.formats.problems import problems
 from dvk.pipelines.convert import convert
 from tests.cli import warm
-from tests.learn.test_formats import SOURCE, coldstart_row, json_lines, parquet, teacher_row
+from tests.interop.test_formats import SOURCE, coldstart_row, json_lines, parquet, teacher_row
 
 SKILL = {"name": "tile", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation"}
 TASK = "import torch\n\n\nclass {}(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n\n\n" \

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from dvk.agents import Subject
-from dvk.agents.judging import Docket
 from dvk.backbone import Usage
 from dvk.cli.eval import differences as told
 from dvk.config import Config, Rollout
 from dvk.errors import RunFolderError, UsageError
-from dvk.pipelines import kernelbench
+from dvk.harness.queue import Docket
+from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.pipelines.eval import Request, evaluate, playing, recorded, suites
 from dvk.pipelines.eval.comparing import compare
-from dvk.pipelines.eval.numbering import results
+from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EPISODES, Unplayed
 from dvk.pipelines.eval.rows import Row, rows_for
@@ -99,7 +99,7 @@ def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
     assert isinstance(found[0], Episode) and [t.turns[0].candidate.backend for t in found[0].traces] == ["cpp", "triton"]  # type: ignore[union-attr]
     assert found[1] == Unplayed(name="8_Op", error="nothing is recorded of it")
     with pytest.raises(UsageError, match="no kernels"):
-        kernelbench.kernels(tmp_path / "none")
+        kernelbench_results.kernels(tmp_path / "none")
 
 
 # ---------------------------------------------------------------- KernelBench's layout
@@ -113,7 +113,7 @@ def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
         "turns": (third.traces[0].turns[0].model_copy(update={"verdict": broken}),)}),)})
     played = [episode("10_Z", [None, 1.5], [None]), episode("2_A", [2.0, 3.0]), third]
     made = results(problems, played, {"4_C": "no get_inputs"}, {("2_A", 0): verdict(2.5)})
-    (file,) = kernelbench.write(tmp_path, made)
+    (file,) = kernelbench_results.write(tmp_path, made)
     found = json.loads(file.read_text())
     base = json.loads((tmp_path / "baseline_eager.json").read_text())["level1"]
     assert list(found) == ["2", "3", "4", "10"] and list(base) == ["2_A.py", "3_B.py", "4_C.py", "10_Z.py"]
@@ -125,14 +125,14 @@ def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
     assert found["10"][1]["metadata"]["correctness_issue"].startswith("off by one")
     assert found["3"][0]["metadata"]["compilation_error"] == "no such header"
     assert found["4"][0]["metadata"]["compilation_error"] == "no get_inputs"
-    assert kernelbench.kernels(tmp_path)[1, 2] == {0: "2_A 0 1"}, "the kernel is the winner's"
+    assert kernelbench_results.kernels(tmp_path)[1, 2] == {0: "2_A 0 1"}, "the kernel is the winner's"
 
 
 def test_a_folder_a_level(tmp_path: Path) -> None:
     problems = [Problem("1_A", Path("a"), {"level": "level1"}), Problem("1_B", Path("b"), {"level": "level3"})]
-    written = kernelbench.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
+    written = kernelbench_results.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
     assert [path.parent.name for path in written] == ["level1", "level3"]
-    assert set(kernelbench.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
+    assert set(kernelbench_results.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
 
 
 # ---------------------------------------------------------------- side by side

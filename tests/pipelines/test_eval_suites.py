@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from dvk.errors import UsageError
-from dvk.learn.formats.problems import problem
-from dvk.learn.formats.tables import write_parquet
+from dvk.interop.kernelbench.problems import problem
+from dvk.interop.tables import write_parquet
+from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.layouts import from_settings, from_tests
-from dvk.pipelines.eval.numbering import numbers
 from dvk.pipelines.eval.suites import Problem, read, settled
 from dvk.runs import RunFolder
 

@@ -11,18 +11,18 @@ import pytest
 from dvk import machine
 from dvk.cli.eval import lines
 from dvk.config import Config
-from dvk.harness.ceilings import Ceilings
 from dvk.harness.pool import gpu_for
-from dvk.pipelines.eval.arithmetic import flop_ms
-from dvk.pipelines.eval.cleanness import flagged
+from dvk.harness.timing.roofline import Ceilings
+from dvk.pipelines.eval.flops import flop_ms
+from dvk.pipelines.eval.hygiene import flagged
 from dvk.pipelines.eval.page import profile, render
 from dvk.pipelines.eval.playing import played, workers_for
 from dvk.pipelines.eval.request import HYGIENE, Request
 from dvk.pipelines.eval.rows import Measured, Row, best_of, tries, winner
 from dvk.pipelines.eval.tables import of_roofline, summarise
 from dvk.records import Claim, Graph, Interval, Node, Task
-from dvk.rewards.scores import Outcome
 from dvk.runs import RunFolder
+from dvk.stats.fast_p import Outcome
 from tests.pipelines.evaluations import episode, on_gpu, rows, verdict
 
 EPISODES = [episode("a", [None, 1.3], [1.1, 1.6]), episode("b", [0.9, 0.95], [None, None]), episode("c", [None, None], [None, None])]

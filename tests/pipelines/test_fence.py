@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from dvk import tasks
-from dvk.agents import Subject, dialects, judging, play_many
-from dvk.agents.judging import Docket
+from dvk.agents import Subject, dialects, play_many
 from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import MachineError, TaskError
-from dvk.harness import Pool, pool
-from dvk.harness.court import Court
+from dvk.harness import Pool, pool, queue
+from dvk.harness.queue import Docket
+from dvk.harness.session.judge_session import Court
 from dvk.pipelines import verify
 from dvk.pipelines.eval import Request, evaluate, suites
 from dvk.records import Candidate, Episode, Graph, Status, Task, Verdict
@@ -131,7 +131,7 @@ WANTED = [Status.OK, Status.BROKEN_TASK, Status.OK, Status.BROKEN_TASK, Status.O
 
 
 def test_an_error_in_judging_is_its_candidates_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (judging, pool):
+    for module in (queue, pool):
         monkeypatch.setattr(module, "open_court", Sick)
     with Docket[int](1, QUICK) as docket:
         for number, (task, candidate) in enumerate(JOBS):

@@ -7,7 +7,7 @@ import pytest
 from dvk import tasks
 from dvk.config import Config
 from dvk.errors import Exhausted, TaskError
-from dvk.harness.kernelgym import Evaluation
+from dvk.interop.kernelgym import Evaluation
 from dvk.pipelines.serve.judging import Judging
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from dvk.config import Config
 from dvk.harness import backends
-from dvk.harness.kernelgym import Evaluation, Result
-from dvk.harness.kernelgym.fields import ENDED
+from dvk.interop.kernelgym import Evaluation, Result
+from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve import enclosed
 from dvk.pipelines.serve.judging import Judging
 from dvk.sandbox import enclosure

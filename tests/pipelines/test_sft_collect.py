@@ -20,7 +20,7 @@ from dvk.agents import dialects
 from dvk.backbone import Completion
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness.room import PER_GPU
+from dvk.harness.session.concurrency import PER_GPU
 from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
@@ -28,7 +28,7 @@ from dvk.pipelines.sft import stages
 from dvk.pipelines.sft.collect import Block, render, varied
 from dvk.pipelines.sft.episodes import at_a_time
 from dvk.pipelines.sft.stages import BACKENDS, Request, sft
-from dvk.tasks.generate import generate, make
+from dvk.taskgen import generate, make
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0},
@@ -188,7 +188,7 @@ def test_listings_for_a_gpu_lie_as_on_one(tmp_path: Path, monkeypatch: pytest.Mo
     """Also where there is none: float32 attention answers there in another order than on a CPU."""
     attention = make(244850944615683, "fusion", "cuda")
     assert attention is not None and "scaled_dot_product_attention" in attention.source
-    monkeypatch.setattr("dvk.tasks.generate.generate", lambda *given, **named: [attention])
+    monkeypatch.setattr("dvk.taskgen.generate", lambda *given, **named: [attention])
     for backend, lies in (("triton", True), ("cpp", False)):
         block = Block(0, 1, 1, backend, 3, 2, 0, 0, 0.0, 0.0, (), str(tmp_path))  # type: ignore[arg-type]
         render(block)

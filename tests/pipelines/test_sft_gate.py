@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer.compact import prompt
-from dvk.composer.many import trace_quickly
+from dvk.composer.capture.batch import trace_quickly
 from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
+from dvk.nanolang import prompt
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.executing import executed
 from dvk.pipelines.sft.families import Text, family_of, layouts, sample, texts
@@ -27,8 +27,8 @@ from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
 from dvk.pipelines.sft.stages import refuse_ungated, sources
 from dvk.runs import RunFolder
-from tests.composer.compact_programs import Function, captured
-from tests.composer.test_many import attention
+from tests.composer.test_batch import attention
+from tests.nanolang.compact_programs import Function, captured
 
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 6, "offset": 1.0}})
 

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer import Captured, Plan, compact
-from dvk.composer.compact.variants import described
-from dvk.composer.many import trace_quickly
+from dvk import nanolang
+from dvk.composer import Captured, Plan
+from dvk.composer.capture.batch import trace_quickly
+from dvk.nanolang.text.variants import described
 from dvk.pipelines.sft.mutants import Mutants
+from dvk.taskgen import generate, signature_of, split_of
 from dvk.tasks.build import build
-from dvk.tasks.generate import generate, signature_of, split_of
-from tests.composer.compact_programs import CppText, compiled
+from tests.nanolang.compact_programs import CppText, compiled
 
 Pair = tuple[Any, Captured, Captured]
 
@@ -72,7 +73,7 @@ def test_texts_compute_what_a_mutant_says(pairs: list[Pair]) -> None:
     for task, _, mutant in pairs[:10]:
         built = build(task)
         args, _ = built.inputs(0)
-        text = described(mutant, Plan(compact.structures(mutant, "cpp")[0]), "cpp").text
+        text = described(mutant, Plan(nanolang.structures(mutant, "cpp")[0]), "cpp").text
         texts.append((CppText(built.model, mutant, text), args))
     compiled([text for text, _ in texts])
     compared = 0

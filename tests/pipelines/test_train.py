@@ -10,27 +10,26 @@ from typing import Any
 import pytest
 import torch
 
-from dvk import tasks
+from dvk import nanolang, tasks
 from dvk.agents import Subject, dialects
 from dvk.backbone import open_backbone
 from dvk.backbone.nano import make
-from dvk.composer import compact
-from dvk.composer.capture import trace
+from dvk.cluster import connection
+from dvk.composer.capture.export import trace
 from dvk.config import Config, changed
+from dvk.distributed import Team
 from dvk.errors import DvkError, UsageError
-from dvk.harness.ray import cluster
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.learner import rate
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import Request, check, train
-from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.figures import Guards, played
 from dvk.pipelines.train.state import State, copy_library, held_beside, newest
+from dvk.pipelines.train.task_sampler import Draw
 from dvk.records import Episode, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
-from dvk.team import Team
 from tests.pipelines.pages import Page
 
 SOURCE = """
@@ -74,7 +73,7 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         subject = Subject(task, trace(task), "cpp")
         assert subject.captured is not None
         asked = dialect.policy(subject, (), CONFIG.agents)
-        texts = sorted({v.text for v in compact.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]
+        texts = sorted({v.text for v in nanolang.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]
         for text in texts:
             messages = (*asked.messages, {"role": "assistant", "content": text})
             found.append(Example.new(kind="policy", messages=messages, task=ExampleTask(id=task.id), origin="test", backend="cpp"))
@@ -127,7 +126,7 @@ def test_a_step_judged_on_a_cluster_of_its_own(taught: str, problems: Path, tmp_
     try:
         train(request(taught, problems, tmp_path / "run", steps=1), changed(CONFIG, {"remote.engine": "ray"}))
     finally:
-        cluster.close()
+        connection.close()
     (row,) = metrics(tmp_path / "run")
     lines = (tmp_path / "run" / "episodes" / "step_000000.jsonl").read_text().splitlines()
     traces = [trace for line in lines for trace in Episode.model_validate_json(line).traces]

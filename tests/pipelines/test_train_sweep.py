@@ -16,7 +16,7 @@ from dvk.errors import DvkError, RunFolderError, UsageError
 from dvk.pipelines.train import Request, comparing, sweep, validations
 from dvk.pipelines.train.ablations import ABLATIONS, settings_of
 from dvk.pipelines.train.comparing import Arm
-from dvk.rewards.scores import Outcome
+from dvk.stats.fast_p import Outcome
 from tests.pipelines import world
 
 FILE = """

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from dvk.backbone import open_backbone
+from dvk.distributed import Team
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import train
-from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.state import newest
+from dvk.pipelines.train.task_sampler import Draw
 from dvk.records import Episode
 from dvk.skills import Library
-from dvk.team import Team
 from tests.pipelines import test_sft_fit as fitting
 from tests.pipelines import world
 from tests.pipelines.test_train import CONFIG, metrics, problems, request, taught  # noqa: F401 - fixtures

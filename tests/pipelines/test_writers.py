@@ -21,10 +21,10 @@ from dvk.agents.writers.writer import Opened, Writer, Written
 from dvk.agents.writers.writers import parts
 from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable, nano, open_backbone
 from dvk.backbone.packing import files
+from dvk.cluster import connection as cluster
 from dvk.config import Config, changed
 from dvk.errors import DvkError, MachineError, UsageError
-from dvk.harness.ray import cluster
-from dvk.harness.ray.court import MODEL_SHARE, want_of
+from dvk.harness.remote.ray import MODEL_SHARE, want_of
 from dvk.pipelines.eval import Request, evaluate
 from dvk.pipelines.eval.request import EPISODES
 from dvk.records import Candidate, Episode

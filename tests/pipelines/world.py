@@ -24,13 +24,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from dvk import tasks
+from dvk import nanolang, tasks
 from dvk.agents import Subject, play_many, trials
-from dvk.agents.judging import Docket
 from dvk.backbone import Completion, Conversation, Sampling, Usage, nano
-from dvk.composer import compact
-from dvk.composer.capture import trace
+from dvk.composer.capture.export import trace
 from dvk.config import Config
+from dvk.harness.queue import Docket
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
@@ -187,14 +186,14 @@ def teach(out: Path) -> None:
         texts = {}
         for subject in played:
             assert subject.captured is not None
-            written = {v.text for seed in range(4) for v in compact.variants(subject.captured, "cpp", random.Random(seed), 12)}
+            written = {v.text for seed in range(4) for v in nanolang.variants(subject.captured, "cpp", random.Random(seed), 12)}
             pick = {
                 "flat": [t for t in written if t.startswith("k0:\n  #pragma") and "long t " in t],
                 "index": [t for t in written if t.startswith("k0:\n  #pragma") and "long i0" in t],
                 "other": [t for t in written if "aten" in t and "k0" not in t],
                 "tiled": [t for t in written if t.startswith("k0:\n  for") and "1024" in t],
             }
-            listing = compact.prompt(subject.captured.graph, "cpu", "cpp").rstrip("\n")
+            listing = nanolang.prompt(subject.captured.graph, "cpu", "cpp").rstrip("\n")
             texts[listing] = [sorted(found, key=lambda t: (len(t), t))[0] for found in pick.values()]
         teacher = Teacher(texts)
         with Library.open(library(home / "begin.db")) as known, Recorded(1, CONFIG) as judging:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dvk.backbone import Completion, Conversation, Sampling
-from dvk.backbone.brake import Brake, OutOfTime
+from dvk.backbone.pause_gate import Brake, OutOfTime
 from dvk.errors import MachineError
 from dvk.records import Candidate, Trace, Verdict
 from dvk.search import Problem, Proposals, auto, composer

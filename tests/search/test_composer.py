@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dvk import tasks
-from dvk.composer.capture import trace
+from dvk.composer.capture.export import trace
 from dvk.composer.recipes import RECIPES
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict

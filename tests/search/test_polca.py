@@ -6,8 +6,9 @@ import itertools
 import re
 from dataclasses import replace
 
+from dvk import nanolang
 from dvk.backbone import Conversation
-from dvk.composer import Plan, applicable, compact
+from dvk.composer import Plan, applicable
 from dvk.config import Polca
 from dvk.records import Candidate, Trace, Verdict
 from dvk.search.polca import uncertain
@@ -111,7 +112,7 @@ def test_same_verdicts_same_search() -> None:
 
 def test_a_model_without_words_is_given_notes() -> None:
     """The compact dialect: versions are turns of a conversation, the summary agent's notes are the memory."""
-    whole = compact.write(captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp")
+    whole = nanolang.write(captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp")
     faster = whole.replace("2.0f", "3.0f")
     texts = iter([whole, faster, *(whole.replace("1.0f", f"{n}.0f") for n in range(4, 40))])
 

@@ -12,7 +12,7 @@ import pytest
 
 from dvk import tasks
 from dvk.composer import fuse
-from dvk.composer.capture import trace
+from dvk.composer.capture.export import trace
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Verdict
 from dvk.search import Problem

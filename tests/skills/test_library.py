@@ -151,7 +151,7 @@ def test_add_refuses_a_taken_name_and_replaces_on_request(library: Library, make
 
 
 def test_what_is_known_about_a_skill_survives_its_own_export(library: Library, make: Make, tmp_path: Path) -> None:
-    from dvk.pipelines.skills import export_to, import_from
+    from dvk.skills.exchange import export_to, import_from
 
     known = {"provenance": {"source": "seed"}, "evidence": ({"speedup": 2.0},)}
     measured = related(make("a", relations={"combines": ["x"]}, **known), {"conflicts": ["b"]})

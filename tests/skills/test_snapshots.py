@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dvk.errors import LibraryError, UsageError
-from dvk.pipelines import skills
-from dvk.skills import snapshots
+from dvk.skills import exchange, snapshots
 from dvk.skills.seeds import seed_dir
 
 LINE = '{{"name": "{}", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation\\nm", "verify_speedup": 1.5}}\n'
@@ -37,12 +36,12 @@ def test_where_libraries_lie(tmp_path):
 def test_a_snapshot_is_imported_and_exported(tmp_path):
     put(tmp_path / "run" / "skill_library" / "global_step_7.jsonl", "one", "two", "one")
     library = tmp_path / "library.db"
-    done = skills.import_from(library, tmp_path / "run", replace=False)
+    done = exchange.import_from(library, tmp_path / "run", replace=False)
     assert done.added == ["one", "two"] and len(done.problems) == 1
-    assert skills.export_to(library, tmp_path / "next" / "skill_library", "snapshot", replace=False, step=8) == 2
+    assert exchange.export_to(library, tmp_path / "next" / "skill_library", "snapshot", replace=False, step=8) == 2
     written = tmp_path / "next" / "skill_library" / "global_step_8.jsonl"
     assert snapshots.find(tmp_path / "next") == written and '"verify_speedup": 1.5' in written.read_text()
-    again = skills.import_from(tmp_path / "again.db", tmp_path / "next", replace=False)
+    again = exchange.import_from(tmp_path / "again.db", tmp_path / "next", replace=False)
     assert again.added == ["one", "two"]
 
 
@@ -51,16 +50,16 @@ def test_a_readme_is_no_skill(tmp_path):
     (tmp_path / "run" / "README.md").write_text("# A model's card\n")
     (tmp_path / "run" / "docs").mkdir()
     (tmp_path / "run" / "docs" / "usage.md").write_text("# How\n")
-    assert skills.import_from(tmp_path / "library.db", tmp_path / "run", replace=False).added == ["one"], "a checkpoint has such, too"
+    assert exchange.import_from(tmp_path / "library.db", tmp_path / "run", replace=False).added == ["one"], "a checkpoint has such, too"
     (tmp_path / "a" / ".trash").mkdir(parents=True)
     (tmp_path / "a" / ".trash" / "gone.md").write_text((seed_dir() / "softmax_online.md").read_text())
     with pytest.raises(UsageError, match="no .md files of skills"):
-        skills.import_from(tmp_path / "hidden.db", tmp_path / "a", replace=False)
-    found = skills.import_from(tmp_path / "seeds.db", seed_dir().parent, replace=False)
+        exchange.import_from(tmp_path / "hidden.db", tmp_path / "a", replace=False)
+    found = exchange.import_from(tmp_path / "seeds.db", seed_dir().parent, replace=False)
     assert not found.problems and len(found.added) == len(list(seed_dir().glob("*.md")))
 
 
 def test_a_checkpoint_without_a_readable_skill(tmp_path):
     (tmp_path / "skill_library.jsonl").write_text("{}\n")
     with pytest.raises(LibraryError):
-        skills.import_from(tmp_path / "library.db", tmp_path, replace=False)
+        exchange.import_from(tmp_path / "library.db", tmp_path, replace=False)

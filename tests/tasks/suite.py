@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dvk.composer.capture import CannotCompose, Captured
-from dvk.composer.many import capture_many
+from dvk.composer.capture.batch import capture_many
+from dvk.composer.capture.export import CannotCompose, Captured
 from dvk.records import Task, content_hash
-from dvk.tasks.generate import signature_of
+from dvk.taskgen import signature_of
 from tests.tasks.shrink import TASKS
 
 FOLDER = TASKS / "suite"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.harness.court import Court
+from dvk.harness.session.judge_session import Court
 from dvk.records import Candidate, Status, Task, content_hash
 from dvk.tasks import load
 from dvk.tasks.build import build

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dvk.tasks.generate import generate, make, split_of
+from dvk.taskgen import generate, make, split_of
 from dvk.tasks.hygiene import hygiene
 from tests.tasks.shrink import TASKS
 
@@ -27,7 +27,7 @@ def test_the_index_is_complete_and_balanced() -> None:
 
 
 def test_seeds_give_the_files_again() -> None:
-    """Should the generator have changed what it draws: freeze anew (`dvk.tasks.generate.freeze`), and measure anew."""
+    """Should the generator have changed what it draws: freeze anew (`dvk.taskgen.freeze`), and measure anew."""
     for entry in INDEX:
         made = make(entry["seed"], entry["level"], entry["profile"])
         assert made is not None

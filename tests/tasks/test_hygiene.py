@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.tasks.generate import generate
+from dvk.taskgen import generate
 from dvk.tasks.hygiene import Hygiene, hygiene, shrunk
 from tests.tasks.shrink import shipped
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dvk.errors import TaskError
-from dvk.harness.court import Court
+from dvk.harness.session.judge_session import Court
 from dvk.records import Candidate, Status
 from dvk.sandbox import importable
 from dvk.tasks import load
@@ -132,7 +132,7 @@ def test_a_private_folder_is_refused_in_one_sentence(tmp_path: Path, monkeypatch
 
 PROGRAM = """
 import json, sys
-from dvk.harness.court import Court
+from dvk.harness.session.judge_session import Court
 from dvk.records import Candidate
 from dvk.tasks import load
 from tests.harness.conftest import QUICK

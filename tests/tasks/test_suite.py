@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from dvk.composer import CannotCompose
-from dvk.harness.cases import Cases
-from dvk.harness.keys import plan
+from dvk.harness.checking.case_keys import plan
+from dvk.harness.checking.cases import Cases
 from dvk.pipelines.eval.suites import read
+from dvk.taskgen import generate, split_of
 from dvk.tasks import load
 from dvk.tasks.build import build
-from dvk.tasks.generate import generate, split_of
 from dvk.tasks.hygiene import hygiene, shrunk
 from tests.composer.programs import Program, differences, run_source
 from tests.tasks import suite

@@ -11,15 +11,15 @@ from typing import Any, Protocol, runtime_checkable
 
 from dvk import registry
 from dvk.agents.briefs import Advice, Brief
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.backbone import Completion, Conversation
 from dvk.config import Agents
 from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 
 DIALECTS = {
     "chat": "dvk.agents.dialects.chat:Chat",
-    "compact": "dvk.agents.dialects.compact:Compact",
-    "davinci": "dvk.agents.dialects.davinci:DaVinci",
+    "compact": "dvk.agents.dialects.nano:Compact",
+    "davinci": "dvk.interop.davinci.dialect:DaVinci",
 }
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dvk.agents import feedback, reading, showing, tools
+from dvk.agents import feedback, reading, task_context, tools
 from dvk.agents.briefs import Advice, Brief
 from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.showing import SEPARATOR, Subject
+from dvk.agents.task_context import SEPARATOR, Subject
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
 from dvk.config import Agents
@@ -87,7 +87,7 @@ class Chat:
 
     def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
         system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
-        asked = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills\n\n{showing.headers(skills)}\n\n" \
+        asked = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
         return conversation(system, asked, tools.select_skills(settings.num_chosen))
 
@@ -105,10 +105,10 @@ class Chat:
     # ------------------------------------------------------------ policy
 
     def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
-        given = _SKILLS.format(bodies=showing.bodies(skills, settings.skills_tokens)) if skills else ""
+        given = _SKILLS.format(bodies=task_context.bodies(skills, settings.skills_tokens)) if skills else ""
         asked = _WRITE.format(
             backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
-            task=showing.task(subject, settings.task_tokens), skills=given)
+            task=task_context.task(subject, settings.task_tokens), skills=given)
         return conversation(None, asked)
 
     def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
@@ -120,7 +120,7 @@ class Chat:
     def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
         if verdict is None:
             found = searching.NOTHING_READ.format(why=malformed or "it is empty")
-            return _AGAIN.format(found=showing.cut(found, settings.feedback_tokens), wish="Give the code.")
+            return _AGAIN.format(found=task_context.cut(found, settings.feedback_tokens), wish="Give the code.")
         wish = "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
         return _AGAIN.format(found=feedback.words(verdict, settings.feedback_tokens, best), wish=wish)
 
@@ -128,11 +128,11 @@ class Chat:
 
     def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
         system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
-        given = showing.bodies(skills, settings.summary_tokens // 4) if skills else "None."
-        fixed = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
-        left = settings.summary_tokens - len(fixed) // showing.CHARS_PER_TOKEN
+        given = task_context.bodies(skills, settings.summary_tokens // 4) if skills else "None."
+        fixed = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
+        left = settings.summary_tokens - len(fixed) // task_context.CHARS_PER_TOKEN
         told = [searching.attempt(f"### Version {number}", turn, settings) for number, turn in enumerate(trace.turns, 1)]
-        played = SEPARATOR.join(showing.fit(told, max(left, settings.summary_tokens // 4)))
+        played = SEPARATOR.join(task_context.fit(told, max(left, settings.summary_tokens // 4)))
         speeds = [speedup(turn) for turn in trace.turns]
         fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
         wish = f"{fastest} Call `update_skill_library` with at most {settings.num_new_skills} new skills."

@@ -11,10 +11,10 @@ import json
 import re
 from collections.abc import Sequence
 
-from dvk.agents import feedback, notes, reading, showing, tools
+from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.briefs import Advice, Brief, Operation
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.showing import CHARS_PER_TOKEN, SEPARATOR, Subject
+from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, Subject
 from dvk.backbone import Completion, Conversation
 from dvk.config import Agents
 from dvk.records import Status, Turn, show_ratio
@@ -103,7 +103,7 @@ def revise(opening: Conversation, brief: Brief, settings: Agents) -> Conversatio
     wish = _WISHES[brief.operation].format(which=_which(brief.shown), change=brief.change)
     left = settings.prompt_tokens - (len(str(last["content"])) + len(lessons) + len(wish)) // CHARS_PER_TOKEN
     told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(brief.shown, 1)]
-    versions = SEPARATOR.join(showing.fit(told, max(left, settings.feedback_tokens)))
+    versions = SEPARATOR.join(task_context.fit(told, max(left, settings.feedback_tokens)))
     text = f"{last['content']}\n\n{_VERSIONS.format(versions=versions, lessons=lessons, wish=wish)}"
     return opening.model_copy(update={"messages": (*before, {**last, "content": text})})
 
@@ -120,7 +120,7 @@ def attempt(heading: str, turn: Turn, settings: Agents) -> str:
         found = feedback.words(turn.verdict, settings.feedback_tokens)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
-    source = f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else showing.cut(turn.completion.strip(), 500)
+    source = f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else task_context.cut(turn.completion.strip(), 500)
     return f"{heading}\n\n{source}\n\nThe judge: {found}"
 
 
@@ -155,10 +155,10 @@ def advise(subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents)
     """
     right = turn.verdict is not None and turn.verdict.status is Status.OK
     system = (_SPEED_UP if right else _REPAIR).format(backend=TITLES[subject.backend])
-    fixed = f"## Task\n\n{showing.task(subject, settings.task_tokens)}\n\n"
+    fixed = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n"
     left = settings.prompt_tokens - len(fixed) // CHARS_PER_TOKEN
-    version = showing.cut(attempt("## The version", turn, settings), max(left, settings.feedback_tokens))
-    if right and (moved := showing.traffic(subject)):
+    version = task_context.cut(attempt("## The version", turn, settings), max(left, settings.feedback_tokens))
+    if right and (moved := task_context.traffic(subject)):
         version += f"\n\nInputs, weights and results, once each, are {moved / 1e6:.3g} MB"
         timing = turn.verdict.timing if turn.verdict is not None else None
         version += f": it moves them at {moved / timing.candidate_ms / 1e6:.3g} GB/s." if timing is not None else "."
@@ -202,8 +202,8 @@ def digest(subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int
     """Ask for the running summary `before` to be brought up to date with what became of `turns`."""
     told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(turns, 1)]
     asked = _DIGEST.format(
-        backend=TITLES[subject.backend], task=showing.task(subject, settings.task_tokens), before=before or "(empty)",
-        versions=SEPARATOR.join(showing.fit(told, settings.summary_tokens)), words=num_tokens * CHARS_PER_TOKEN // 6)
+        backend=TITLES[subject.backend], task=task_context.task(subject, settings.task_tokens), before=before or "(empty)",
+        versions=SEPARATOR.join(task_context.fit(told, settings.summary_tokens)), words=num_tokens * CHARS_PER_TOKEN // 6)
     return Conversation(messages=({"role": "user", "content": asked},))
 
 
@@ -216,4 +216,4 @@ def read_digest(answer: Completion, num_tokens: int) -> str:
     text = _FENCED.sub("", reading.visible(answer.text)).strip()
     if not text:
         raise reading.Malformed("an empty summary")
-    return showing.cut(text, num_tokens)
+    return task_context.cut(text, num_tokens)

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dvk import nanolang
 from dvk.agents.notes import Note
 from dvk.agents.teacher import phrases
-from dvk.composer import Captured, Plan, compact
-from dvk.composer.compact.algorithms import numbers as numbers_of
-from dvk.composer.compact.variants import full
-from dvk.composer.compact.write import fused
+from dvk.composer import Captured, Plan
+from dvk.composer.algorithms import numbers as numbers_of
+from dvk.nanolang.text.variants import full
+from dvk.nanolang.text.write import fused
 from dvk.records import Backend
 
 UNSEEN_SHARE = 0.1
@@ -123,17 +124,17 @@ def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> P
 
     Of several advices on one kernel the first counts.
     """
-    shapes = compact.structures(captured, backend)
+    shapes = nanolang.structures(captured, backend)
     names, changed = shapes[0], False
     for advice in advices:
         if advice.structure and (other := _structure(captured, advice.structure, shapes, backend)) is not None:
             names, changed = other, other != shapes[0]
             break
     base = full(captured, Plan(names), backend)
-    facts = compact.facts(captured, base, backend)
+    facts = nanolang.facts(captured, base, backend)
     schedules = {k: dict(v) for k, v in base.schedules.items()}
     for kernel in fused(captured, names, backend).ordered:
-        options = compact.algorithms(kernel, backend)
+        options = nanolang.algorithms(kernel, backend)
         for advice in advices:
             if advice.structure or not advice.about(facts[kernel.name]):
                 continue
@@ -151,7 +152,7 @@ def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> P
 
 def _structure(captured: Captured, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
     for names in shapes:
-        if wanted in compact.described(captured, Plan(names), backend).tags:
+        if wanted in nanolang.described(captured, Plan(names), backend).tags:
             return names
     return None
 

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from dvk import nanolang
 from dvk.agents import notes
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.teacher.advice import Advice, follow, given, say, understood
-from dvk.composer import Plan, compact
-from dvk.composer.compact import Variant
-from dvk.composer.compact.variants import described
+from dvk.composer import Plan
+from dvk.nanolang import Variant
+from dvk.nanolang.text.variants import described
 from dvk.records import Skill
 from dvk.skills import seeds
 
@@ -58,11 +59,11 @@ def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: fl
     """
     assert subject.captured is not None
     graph, backend = subject.captured, subject.backend
-    own = described(graph, Plan(compact.structures(graph, backend)[0]), backend)
+    own = described(graph, Plan(nanolang.structures(graph, backend)[0]), backend)
 
     @cache
     def others() -> list[Variant]:
-        return compact.variants(graph, backend, rng, max(3, count))
+        return nanolang.variants(graph, backend, rng, max(3, count))
 
     found = []
     for _ in range(count):
@@ -107,7 +108,7 @@ def advise(subject: Subject, variant: Variant, rng: random.Random) -> Advice | N
 
     assert subject.captured is not None
     structures = [tag for tag in variant.tags if tag in phrases.PLANS]
-    facts = compact.facts(subject.captured, variant.plan, subject.backend)
+    facts = nanolang.facts(subject.captured, variant.plan, subject.backend)
     if structures and (not facts or rng.random() < 0.5):
         whole = next(iter(facts.values()), None)
         condition = {"elements": str(whole["elements"])} if whole is not None and rng.random() < 0.5 else {}

@@ -1,7 +1,7 @@
 """Ways to say a condition or an algorithm: the first is the canonical one, the last is kept from training.
 
 A model that has only ever seen the others must still understand the last: that is what tells reading
-from matching. Words, not numbers, name lengths: the bounds are `dvk.composer.compact`'s.
+from matching. Words, not numbers, name lengths: the bounds are `dvk.nanolang`'s.
 """
 
 from __future__ import annotations

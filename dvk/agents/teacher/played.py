@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
+from dvk import nanolang
 from dvk.agents import policy
 from dvk.agents.dialects import Dialect
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.teacher.advice import follow, say
 from dvk.agents.teacher.lessons import advise, elsewhere, skill
 from dvk.agents.turns import speedup
-from dvk.composer import Plan, compact
-from dvk.composer.compact.variants import described
+from dvk.composer import Plan
 from dvk.config import Agents
+from dvk.nanolang.text.variants import described
 from dvk.records import Candidate, Skill, Status, Trace, Turn, Verdict
 
 WORTH = 1.03
@@ -89,9 +90,9 @@ def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
     """The composer's own text, up to `count` that notes lead to, and two with a slip: a word taken for another, a line forgotten."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
-    own = described(captured, Plan(compact.structures(captured, backend)[0]), backend)
+    own = described(captured, Plan(nanolang.structures(captured, backend)[0]), backend)
     found = {own.text: Attempt(own.text, "as usual", _family(own.kernels))}
-    for variant in compact.variants(captured, backend, rng, 2 * count):
+    for variant in nanolang.variants(captured, backend, rng, 2 * count):
         advice = advise(subject, variant, rng)
         plan = follow(captured, [advice], backend) if advice is not None and not advice.unseen else None
         if plan is None or advice is None or len(found) > count:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.writers.writers import Writers
 from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable, open_backbone
 from dvk.backbone.packing import is_folder

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from dvk.agents import dialects
 from dvk.agents.policy import reply
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, open_backbone
 from dvk.backbone.packing import arrived
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError
-from dvk.harness.ray.seat import unbound
+from dvk.harness.remote.node import unbound
 from dvk.records import Device
 
 

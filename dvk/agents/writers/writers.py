@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.writers.writer import Opened, Writer
 from dvk.backbone import Completion, Conversation, Dialect, Sampling, Trainable, Usage
 from dvk.backbone.packing import files
+from dvk.cluster.connection import connect
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError
-from dvk.harness.ray.cluster import connect
-from dvk.harness.ray.court import MODEL_SHARE
+from dvk.harness.remote.ray import MODEL_SHARE
 from dvk.records import Device
 
 PIECE_BYTES = 64 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from dvk import machine
-from dvk.harness.backends.cpp_sanitize import sanitizer_env
+from dvk.harness.toolchain.cpp_sanitize import sanitizer_env
 
 __all__ = ["Cpp", "sanitizer_env"]
 

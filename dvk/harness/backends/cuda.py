@@ -12,7 +12,7 @@ import subprocess
 from functools import cache
 
 from dvk import machine
-from dvk.harness import nvrtc
+from dvk.harness.toolchain import nvrtc
 
 
 class Cuda:

@@ -19,7 +19,7 @@ import numpy as np
 from dvk.errors import UsageError
 from dvk.learn.diversity import lexing, sketches
 from dvk.learn.examples import Example
-from dvk.learn.formats.messages import first_user, reference
+from dvk.learn.messages import first_user, reference
 from dvk.records import content_hash
 from dvk.tasks.sourcetext import read_source
 

@@ -17,7 +17,7 @@ import numpy as np
 from dvk.learn.diversity import lexing, sketches
 from dvk.learn.diversity.signatures import family
 from dvk.learn.examples import Example
-from dvk.learn.formats.messages import first_user
+from dvk.learn.messages import first_user
 
 TEXT_PLACES = 128
 """Places of the sketch that near-duplicates are found with: a standard error of 0.027 at a similarity of 0.9."""

@@ -24,11 +24,13 @@ from dvk.agents import writers
 from dvk.backbone import BACKBONES, known
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import backends, ceilings
-from dvk.harness.kernelgym import remote
-from dvk.pipelines import kernelbench, tracebacks
-from dvk.pipelines.eval import cleanness, page, playing, recorded, second, suites, tables
-from dvk.pipelines.eval.numbering import results
+from dvk.harness import backends
+from dvk.harness.timing import roofline
+from dvk.interop.kernelbench import results as kernelbench_results
+from dvk.interop.kernelgym import remote
+from dvk.pipelines import tracebacks
+from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites, tables
+from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, Request, Unplayed
 from dvk.pipelines.eval.rows import reason, rows_for, tries, winner
@@ -67,9 +69,9 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
             done = {e.task.name for e in episodes} | {u.name for u in unplayed}
             progress.resumed(len(done))
             if request.hygiene:
-                cleanness.probe(problems, run, device, config, progress, request.eval_mode)
+                hygiene.probe(problems, run, device, config, progress, request.eval_mode)
             left = [p for p in problems if p.name not in done]
-            table = playing.Table(request, config, device, backend, ceilings.load(device), progress)
+            table = playing.Table(request, config, device, backend, roofline.load(device), progress)
             cannot: dict[str, str] = {}
 
             def found(row: dict[str, Any]) -> None:
@@ -89,7 +91,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                 meter.note()
                 progress.ended(told(result, cannot.get(result.task.name, "") if isinstance(result, Episode) else ""))
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
-            for row in second.time_again(episodes, again, request, config, progress, workers):
+            for row in retime.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
                 tracebacks.keep(run, row["task"], [row["verdict"].traceback])
@@ -98,7 +100,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
         rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems}, {row["name"]: row for row in run.read(FACTS)})
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = {
-            **tables.summarise(rows, baselines=request.baselines, flagged=cleanness.flagged(rows, run)),
+            **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.flagged(rows, run)),
             "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
             "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
             "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
@@ -141,7 +143,7 @@ def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Reques
     again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
     chosen = {(row["task"], row["sample"]): row["candidate"] for row in run.read(AGAIN) if "candidate" in row}
     failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
-    written = kernelbench.write(request.kernelbench, results(problems, episodes, failed, again, chosen))
+    written = kernelbench_results.write(request.kernelbench, results(problems, episodes, failed, again, chosen))
     return {"kernelbench": [str(path) for path in written]}
 
 

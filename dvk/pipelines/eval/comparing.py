@@ -15,14 +15,14 @@ from pydantic import ValidationError
 
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
-from dvk.pipelines.eval import versus
+from dvk.pipelines.eval import compare_page
 from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
 from dvk.pipelines.eval.rows import Over, Row, alike, best_of, outcome, rows_for
 from dvk.pipelines.eval.tables import table
 from dvk.records import Episode, Verdict
-from dvk.rewards import scores
-from dvk.rewards.scores import Outcome
 from dvk.runs import RunFolder
+from dvk.stats import fast_p
+from dvk.stats.fast_p import Outcome
 
 MOST_TOLD = 10
 """Tasks named that gained or lost most."""
@@ -95,7 +95,7 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     }  # fmt: skip
     if out is not None:
         with RunFolder.open(out, command="eval", name="comparison", argv=argv, config=Config(), resume=False) as run:
-            versus.write(run, found, before, after)
+            compare_page.write(run, found, before, after)
             run.finish("done")
     return found
 
@@ -104,14 +104,14 @@ def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str
     """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
     `faster_when_right`, over the tasks that both solved, each with num_unlike, the tasks left out for how they were timed."""
     found = {
-        f"fast_{t}": scores.difference(first, second, lambda o, t=t: float(scores.is_fast(o, float(t))), share=True)  # type: ignore[misc]
-        for t in scores.THRESHOLDS
+        f"fast_{t}": fast_p.difference(first, second, lambda o, t=t: float(fast_p.is_fast(o, float(t))), share=True)  # type: ignore[misc]
+        for t in fast_p.THRESHOLDS
     }
     out = unlike(first, second)
     before, after = ([o for o in outcomes if o.task not in out] for outcomes in (first, second))
-    found["speedup"] = _ratio(scores.difference(before, after, scores.log_speedup), len(out))
+    found["speedup"] = _ratio(fast_p.difference(before, after, fast_p.log_speedup), len(out))
     before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (before, after))
-    found["faster_when_right"] = _ratio(scores.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
+    found["faster_when_right"] = _ratio(fast_p.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
     return found
 
 

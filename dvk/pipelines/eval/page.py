@@ -14,8 +14,8 @@ from dvk.pipelines.report.markup import Child, Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, table
 from dvk.pipelines.report.units import many, show_ms, show_s, show_share
 from dvk.records import show_ratio
-from dvk.rewards import scores
 from dvk.runs import MANIFEST, RunFolder
+from dvk.stats import fast_p
 
 GRID = [round(0.5 + 0.05 * n, 2) for n in range(51)]
 """Values of p that the curve of fast_p is drawn at: 0.5 to 3."""
@@ -61,7 +61,7 @@ def _scores(summary: Summary) -> Markup:
         ("without flagged tasks", summary["hygiene"]["clean"]),
     ]  # fmt: skip
     rows = [_score_row(name, found) for name, found in named if name and found]
-    heads = headers("", *(f"fast_{t} " for t in scores.THRESHOLDS), "Speedup ")
+    heads = headers("", *(f"fast_{t} " for t in fast_p.THRESHOLDS), "Speedup ")
     said = ("Shares of all tasks with a right candidate more than p times as fast as eager; a failure counts as not fast. "
             "Speedup: geometric mean, the original kept where nothing is faster.")
     return el("section", el("h2", "Scores"), el("p", said), table(heads, rows, "Scores"))
@@ -69,7 +69,7 @@ def _scores(summary: Summary) -> Markup:
 
 def _score_row(name: str, found: Summary) -> Markup:
     ends = found["fast_p_interval"]
-    cells = [el("td", show_share(found["fast_p"][t]), el("small", _ends(ends[t])), class_="num") for t in scores.THRESHOLDS]
+    cells = [el("td", show_share(found["fast_p"][t]), el("small", _ends(ends[t])), class_="num") for t in fast_p.THRESHOLDS]
     kept = show_ratio(found["geomean_kept"]) if found["geomean_kept"] else "–"
     return el("tr", el("th", name, scope="row"), cells, el("td", kept, class_="num"))
 
@@ -100,9 +100,9 @@ def _curves(rows: Sequence[Row], summary: Summary) -> Markup | None:
     return el("section", el("h2", "Curves"), el("div", drawn, class_="curves"))
 
 
-def profile(outcomes: Sequence[scores.Outcome]) -> list[tuple[float, float]]:
+def profile(outcomes: Sequence[fast_p.Outcome]) -> list[tuple[float, float]]:
     """(p, fast_p) over the grid."""
-    return [(p, scores.mean(scores.by_task(outcomes, lambda o, p=p: float(scores.is_fast(o, p))))) for p in GRID]  # type: ignore[misc]
+    return [(p, fast_p.mean(fast_p.by_task(outcomes, lambda o, p=p: float(fast_p.is_fast(o, p))))) for p in GRID]  # type: ignore[misc]
 
 
 def _by_turn(shares: Mapping[str, Mapping[str, float]]) -> list[Series]:

@@ -9,16 +9,16 @@ from typing import Any
 
 from dvk import crashes, registry, search
 from dvk.agents import Subject, dialects, play_many, writers
-from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
 from dvk.backbone import Backbone, Usage
 from dvk.backbone.shared import Shared
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.ceilings import Ceilings
-from dvk.harness.courts import room
+from dvk.harness.placement import room
+from dvk.harness.queue import Docket, contract_for
+from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval import recorded
-from dvk.pipelines.eval.arithmetic import flop_ms
+from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import Request, Unplayed
 from dvk.pipelines.eval.suites import Problem

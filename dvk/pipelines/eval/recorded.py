@@ -17,11 +17,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from dvk.agents import Subject
-from dvk.agents.judging import Docket
 from dvk.errors import UsageError
-from dvk.harness import static
-from dvk.pipelines import kernelbench
-from dvk.pipelines.eval.numbering import numbers
+from dvk.harness.queue import Docket
+from dvk.harness.session import static
+from dvk.interop.kernelbench import results
+from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.request import Unplayed
 from dvk.pipelines.eval.suites import Problem
 from dvk.records import Candidate, Episode, Trace, Turn
@@ -130,7 +130,7 @@ def _episodes(place: Path) -> Told:
 
 def _kernels(place: Path, problems: Sequence[Problem]) -> Told:
     """One conversation of one turn a kernel, by the problem's name."""
-    kernels, found = kernelbench.kernels(place), {}
+    kernels, found = results.kernels(place), {}
     for name, numbered in numbers(problems).items():
         if numbered in kernels:
             found[name] = [_alone(source, f"sample {sample}") for sample, source in sorted(kernels[numbered].items())]

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dvk.harness.health import degenerate
+from dvk.harness.checking.health import degenerate
 from dvk.pipelines.eval.request import Over, Unplayed
 from dvk.pipelines.tracebacks import file_of
 from dvk.records import Episode, Record, Status, Turn, Verdict
-from dvk.rewards.scores import Outcome
+from dvk.stats.fast_p import Outcome
 
 
 class Measured(Record):

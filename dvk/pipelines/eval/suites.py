@@ -12,7 +12,7 @@ from typing import Any
 
 from dvk import crashes
 from dvk.errors import UsageError
-from dvk.learn.formats.problems import problems as rows_of_table
+from dvk.interop.kernelbench.problems import problems as rows_of_table
 from dvk.pipelines.eval import layouts
 from dvk.runs import RunFolder
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dvk.pipelines.eval.request import Over
 from dvk.pipelines.eval.rows import Measured, Row, best_of, outcome
-from dvk.rewards import scores
+from dvk.stats import fast_p
 
 MOST_GROUPS = 24
 """A dimension with more values than this tells tasks apart, not kinds of tasks."""
@@ -55,7 +55,7 @@ def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: M
         "num_claims": sum(end.holds is not None for _, end in finals),
         "num_held": sum(end.holds is True for _, end in finals),
     }
-    return found | {name: scores.summary([outcome(row, end, name) for row, end in finals]) for name in baselines}
+    return found | {name: fast_p.summary([outcome(row, end, name) for row, end in finals]) for name in baselines}
 
 
 def mixed(summary: Mapping[str, Any]) -> str | None:
@@ -70,14 +70,14 @@ def mixed(summary: Mapping[str, Any]) -> str | None:
 
 def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:
     """`scores.summary` over eager, with `fast_p_compile`."""
-    over = scores.summary([outcome(row, end, "compile") for row, end in found])["fast_p"] if compiled else None
-    return {**scores.summary([outcome(row, end) for row, end in found]), "fast_p_compile": over}
+    over = fast_p.summary([outcome(row, end, "compile") for row, end in found])["fast_p"] if compiled else None
+    return {**fast_p.summary([outcome(row, end) for row, end in found]), "fast_p_compile": over}
 
 
 def shares(found: Sequence[Found]) -> dict[str, float]:
     """fast_p alone, without intervals."""
     outcomes = [outcome(row, end) for row, end in found]
-    return {t: scores.mean(scores.by_task(outcomes, lambda o, t=t: float(scores.is_fast(o, float(t))))) for t in scores.THRESHOLDS}  # type: ignore[misc]
+    return {t: fast_p.mean(fast_p.by_task(outcomes, lambda o, t=t: float(fast_p.is_fast(o, float(t))))) for t in fast_p.THRESHOLDS}  # type: ignore[misc]
 
 
 def roofline(found: Sequence[Found]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def roofline(found: Sequence[Found]) -> dict[str, Any]:
     reached = [fmean(values) for values in by_task.values()]
     if not reached:
         return {"num_tasks": 0, "mean": None, "interval": None, "median": None, "over_half": None, "arithmetic_bound": None}
-    ends = scores.interval(reached)
+    ends = fast_p.interval(reached)
     return {"num_tasks": len(reached), "mean": fmean(reached), "interval": ends and list(ends), "median": median(reached),
             "over_half": fmean(share > 0.5 for share in reached), "arithmetic_bound": fmean(bound.values())}
 

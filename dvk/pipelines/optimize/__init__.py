@@ -30,10 +30,10 @@ from dvk.backbone.recorded import Recorded
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
-from dvk.harness.kernelgym import remote
+from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import Live
-from dvk.pipelines.optimize import clock, sets, told
-from dvk.pipelines.optimize.davinci import with_checkpoint
+from dvk.pipelines.optimize import clock, sets, summary
+from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
@@ -50,7 +50,7 @@ class Request:
     spec: str
     inputs: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-    """Other sets of inputs, see `dvk.tasks.also`."""
+    """Other sets of inputs, see `dvk.tasks.extra_inputs`."""
     init: tuple[str, ...] = ()
     eval_mode: bool = False
     dtype: str | None = None
@@ -133,5 +133,5 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
             live.note(f"expected: {expected}")
             session.search(strategy, live)
             winner = session.confirm(live)
-        groups = told.groups(Subject(task, session.captured, backend), winner)
+        groups = summary.groups(Subject(task, session.captured, backend), winner)
         return finish([session], [winner], [groups], request.strategy, request.backbone)

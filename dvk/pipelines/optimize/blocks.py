@@ -14,9 +14,9 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.composer import Captured, fuse
-from dvk.composer.fuse import Group
-from dvk.composer.recurrence import RECURRENT, Recurrence
-from dvk.harness.blocks import WHOLE
+from dvk.composer.fusion.partition import Group
+from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.harness.profiling.blocks import WHOLE
 from dvk.pipelines.report.graph import LEAVES, operators
 from dvk.records import Node, Turn
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dvk.config import Judge
-from dvk.harness.claims import FIRST_LOOK
+from dvk.harness.timing.claims import FIRST_LOOK
 from dvk.records import Verdict
 
 CAPTURE = 0.8

@@ -8,7 +8,7 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.composer import RECIPES, CannotCompose, Part, Plan, fuse, join
-from dvk.pipelines.optimize.told import looked
+from dvk.pipelines.optimize.summary import looked
 from dvk.records import Candidate, Skill, Status, Turn
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import Subject
-from dvk.agents.showing import tensor
-from dvk.composer import replacing
+from dvk.agents.task_context import tensor
+from dvk.composer.dropin import replacing
 from dvk.errors import DvkError
-from dvk.harness.blocks import block_times
+from dvk.harness.profiling.blocks import block_times
 from dvk.pipelines import report
-from dvk.pipelines.optimize import blocks, credit, told
+from dvk.pipelines.optimize import blocks, credit
+from dvk.pipelines.optimize import summary as optimize_summary
 from dvk.pipelines.optimize.session import Session
 from dvk.records import Task, Turn
 from dvk.tasks.specs import parse_input
@@ -29,8 +30,8 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         groups: for each, what was fused, a line a kernel.
     """
     faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
-    episodes = [told.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
-    outcomes = [told.outcome(s.turns, w, f, s.reason, told.unread(e), unjudged=s.unjudged, judge=s.config.judge)
+    episodes = [optimize_summary.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
+    outcomes = [optimize_summary.outcome(s.turns, w, f, s.reason, optimize_summary.unread(e), unjudged=s.unjudged, judge=s.config.judge)
                 for s, w, f, e in zip(sessions, winners, faster, episodes)]
     found = [outcome["status"] for outcome in outcomes]
     lead = next((found.index(status) for status in ("faster", "too_noisy") if status in found), 0)
@@ -53,17 +54,17 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets was not made by one fusion
     times = _times(session, names) if names else {}
     summary = {
-        **outcomes[lead], "num_candidates": len(told.programs(turns)),
+        **outcomes[lead], "num_candidates": len(optimize_summary.programs(turns)),
         "best": best_path, "use": how and how[0],
         "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
         "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
-        "mode": told.mode(session.captured, session.task),
-        "train_mode": told.in_train_mode(session.captured, session.task) or None,
+        "mode": optimize_summary.mode(session.captured, session.task),
+        "train_mode": optimize_summary.in_train_mode(session.captured, session.task) or None,
         "written_inputs": list(session.task.written_inputs),
-        "groups": list(groups[lead]), "warnings": told.warnings(session.backbone, session.failure),
+        "groups": list(groups[lead]), "warnings": optimize_summary.warnings(session.backbone, session.failure),
         "blocks": blocks.rows(subject, fused, times),
         "strategy": strategy, "backbone": backbone,
-        "cost": told.cost(turns, episodes[lead], session.backbone), "proposers": told.proposers(turns), "arms": credit.arms(turns),
+        "cost": optimize_summary.cost(turns, episodes[lead], session.backbone), "proposers": optimize_summary.proposers(turns), "arms": credit.arms(turns),
         "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))

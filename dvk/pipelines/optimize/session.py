@@ -9,18 +9,18 @@ from pathlib import Path
 
 from dvk import crashes, machine
 from dvk.agents import Subject, dialects, selection
-from dvk.backbone.brake import OutOfTime
+from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import Recorded
 from dvk.composer import CannotCompose, Captured, Part, Plan, applicable, capture, fuse, join
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
 from dvk.errors import ModelError
-from dvk.harness.court import Court
-from dvk.harness.courts import open_court
+from dvk.harness.placement import open_court
+from dvk.harness.session.judge_session import Court
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import Live
-from dvk.pipelines.optimize import clock, told
+from dvk.pipelines.optimize import clock, summary
 from dvk.pipelines.optimize.clock import Expected
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
 from dvk.runs import RunFolder
@@ -106,8 +106,8 @@ class Session:
             self.captured = self._capture(live)
             self.skills = self._retrieve()
             self.capture_s = time.monotonic() - before
-            if told.in_train_mode(self.captured, self.task):
-                live.note(told.in_train_mode(self.captured, self.task))
+            if summary.in_train_mode(self.captured, self.task):
+                live.note(summary.in_train_mode(self.captured, self.task))
             live.stage("searching")
             self.began = time.monotonic() - self.elapsed_before
             if (model := self.backbone) is not None:
@@ -290,7 +290,7 @@ class Session:
 
         Where none did, one that a noisy machine left undecided.
         """
-        ranked = told.looked(self.turns)
+        ranked = summary.looked(self.turns)
         faster = [turn for turn, speedup in ranked if speedup.value > 1]
         return faster[:NUM_CONFIRMED] or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
 
@@ -349,7 +349,7 @@ class Session:
         """Of what was timed again and did not hold, the search's best; drop-ins for several sets of inputs begin with it."""
         claims = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and t.verdict.timing
                   and not t.verdict.faster}
-        places = {t.candidate.id: place for place, (t, _) in enumerate(told.looked(self.turns)) if t.candidate}
+        places = {t.candidate.id: place for place, (t, _) in enumerate(summary.looked(self.turns)) if t.candidate}
         return min(claims.values(), key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0, default=None)
 
     def part(self, candidate: Candidate) -> Part | None:

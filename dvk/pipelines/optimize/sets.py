@@ -12,7 +12,7 @@ from pathlib import Path
 from dvk import tasks
 from dvk.composer import CannotCompose, Part, join
 from dvk.composer.compose import distinct
-from dvk.composer.kernel import Kernel
+from dvk.composer.ir.loops import Kernel
 from dvk.config import Config
 from dvk.errors import TaskError
 from dvk.pipelines.live import Live
@@ -21,7 +21,7 @@ from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, Session
 from dvk.records import Backend, Candidate, Task, Turn
 from dvk.runs import RunFolder
 from dvk.search import Strategy
-from dvk.tasks import also
+from dvk.tasks import extra_inputs
 from dvk.tasks.specs import parse_input
 
 
@@ -39,7 +39,7 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
     found = {_identity(first): first}
     for text in texts:
         try:
-            inputs = also.specs(text, first.input_specs, first.inputs)
+            inputs = extra_inputs.specs(text, first.input_specs, first.inputs)
             task = tasks.load(spec, inputs=inputs, init=first.init_args, eval_mode=first.eval_mode, dtype=first.dtype, device=first.device,
                               limits=config.limits)
         except TaskError as error:

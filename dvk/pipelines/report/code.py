@@ -14,7 +14,7 @@ from typing import Any
 from pygments.lexers import CppLexer, PythonLexer  # type: ignore[import-untyped]
 from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 
-from dvk.composer.apart import to_the_top
+from dvk.composer.dropin.namespace import to_the_top
 from dvk.pipelines.report.markup import Markup, el, join, plain
 
 CLASSES = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk import speedups
-from dvk.composer import replacing
+from dvk.composer.dropin import replacing
 from dvk.pipelines.report import spending
 from dvk.pipelines.report.attempts import Attempt, fastest, gather
 from dvk.pipelines.report.code import without_original

@@ -22,8 +22,9 @@ from types import FrameType
 from dvk import machine
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
-from dvk.harness import backends, lending
-from dvk.harness.remembered import Remembered
+from dvk.harness import backends
+from dvk.harness.session import lending
+from dvk.harness.session.verdict_cache import Remembered
 from dvk.records import Device
 from dvk.sandbox import enclosure
 

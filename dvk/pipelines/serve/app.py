@@ -33,8 +33,8 @@ from fastapi.responses import JSONResponse
 
 import dvk
 from dvk import machine
-from dvk.harness.kernelgym import Evaluation
-from dvk.harness.kernelgym.fields import ENDED
+from dvk.interop.kernelgym import Evaluation
+from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve import local
 from dvk.pipelines.serve.desk import Closed, Desk, Entry, Full, Taken
 from dvk.pipelines.serve.judging import Judging

@@ -17,9 +17,9 @@ from datetime import datetime, timezone
 
 from dvk.config import Serve
 from dvk.errors import DvkError, MachineError
-from dvk.harness.kernelgym import Evaluation, Result
-from dvk.harness.kernelgym.answers import failure_of
-from dvk.harness.kernelgym.fields import State
+from dvk.interop.kernelgym import Evaluation, Result
+from dvk.interop.kernelgym.answers import failure_of
+from dvk.interop.kernelgym.fields import State
 from dvk.records import content_hash
 
 _PRIORITY = {"high": 0, "normal": 1, "low": 2}

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from dvk import tasks
-from dvk.agents.judging import contract_for
 from dvk.config import Config
 from dvk.errors import DvkError, Exhausted, MachineError, UsageError
-from dvk.harness import BASELINES, Pool, backends, static
-from dvk.harness.kernelgym import Asked, Evaluation, Result
-from dvk.harness.kernelgym.answers import result_of
-from dvk.harness.once import Once
-from dvk.harness.remembered import Remembered
+from dvk.harness import BASELINES, Pool, backends
+from dvk.harness.queue import contract_for
+from dvk.harness.session import static
+from dvk.harness.session.single_flight import Once
+from dvk.harness.session.verdict_cache import Remembered
+from dvk.interop.kernelgym import Asked, Evaluation, Result
+from dvk.interop.kernelgym.answers import result_of
 from dvk.records import Backend, Candidate, Device, Status, Task, Verdict, content_hash
 
 

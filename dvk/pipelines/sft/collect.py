@@ -24,7 +24,7 @@ from typing import Any
 
 from dvk import crashes
 from dvk.agents import dialects
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.teacher import Lesson, lessons
 from dvk.config import Agents, Config
 from dvk.learn.examples import Example, ExampleTask
@@ -35,7 +35,7 @@ from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
-from dvk.tasks.generate import Generated
+from dvk.taskgen import Generated
 
 BLOCK = 100
 """Tasks a block: about a minute of one core."""
@@ -129,9 +129,9 @@ def quiet() -> None:
 def render(block: Block) -> dict[str, Any]:
     """One block: generate, capture, teach, write."""
     from dvk.composer import CannotCompose
-    from dvk.composer.many import trace_quickly
+    from dvk.composer.capture.batch import trace_quickly
     from dvk.errors import DvkError
-    from dvk.tasks.generate import generate
+    from dvk.taskgen import generate
 
     rng = random.Random(f"{block.seed} {block.backend} {block.number}")
     device = DEVICES[block.backend]

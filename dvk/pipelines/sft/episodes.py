@@ -12,23 +12,23 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dvk import crashes, machine
+from dvk import crashes, machine, nanolang
 from dvk.agents import dialects
-from dvk.agents.judging import Docket, contract_for
 from dvk.agents.preparing import prepare
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
-from dvk.composer import CannotCompose, compact
+from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.room import PER_GPU, served
+from dvk.harness.queue import Docket, contract_for
+from dvk.harness.session.concurrency import PER_GPU, served
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.counted import Counted
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
 from dvk.runs import RunFolder
-from dvk.tasks.generate import Generated, generate
+from dvk.taskgen import Generated, generate
 
 EPISODES = "episodes/collect.jsonl"
 EXAMPLES = "collect/played/examples.jsonl"
@@ -145,9 +145,9 @@ def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
     for place, attempt in enumerate(playing.tried):
         names = (attempt.skill.name,) if attempt.skill is not None else ()
         try:
-            candidate = compact.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
+            candidate = nanolang.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
         except Exception as error:  # noqa: BLE001 - the fence
-            if not isinstance(error, compact.Unreadable):
+            if not isinstance(error, nanolang.Unreadable):
                 playing.tracebacks.append(crashes.told(error))
             playing.turns[place] = turn_of(attempt, None, None, str(error) or crashes.said(error))
             continue

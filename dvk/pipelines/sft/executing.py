@@ -46,16 +46,16 @@ def executed(task: dict[str, Any], backend: Backend, texts: list[str], offsets: 
     Returns:
         `wrong`: for every text why it is wrong, or None; or `broken`: why the task cannot be used. `seconds` of all.
     """
-    from dvk.composer import compact
+    from dvk import nanolang
     from dvk.errors import TaskError
-    from dvk.harness.cases import Cases
-    from dvk.harness.keys import plan
+    from dvk.harness.checking.case_keys import plan
+    from dvk.harness.checking.cases import Cases
 
     began = time.monotonic()
     try:
         built, captured = _built(Task.model_validate(task))
         captured = shifted(captured, offsets)
-        if layouts(compact.prompt(captured.graph, built.task.device, backend)) != laid:
+        if layouts(nanolang.prompt(captured.graph, built.task.device, backend)) != laid:
             return {"broken": "values do not lie here as the listing says"}
         keys = plan(built.task, "smoke", 1, SEED)
         cases = Cases(built, keys, SEED)
@@ -72,7 +72,7 @@ def _built(task: Task) -> tuple[Any, Any]:
     """The reference with what a judge must know of it, and its graph."""
     import torch
 
-    from dvk.composer.capture import trace_call
+    from dvk.composer.capture.export import trace_call
     from dvk.tasks.build import build
     from dvk.tasks.precision import Watch, classify
     from dvk.tasks.state import restore, seeded, snapshot
@@ -95,13 +95,13 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -
     """Why a text is wrong; None when it is right on every input set."""
     import torch
 
-    from dvk.composer import compact
-    from dvk.harness.calls import call, describe, put_buffers, with_written
+    from dvk import nanolang
+    from dvk.harness.transport.calls import call, describe, put_buffers, with_written
     from dvk.tasks.build import CandidateError, build_candidate
     from dvk.tasks.trees import map_tensors, named_tensors
 
     try:
-        candidate = compact.assemble(built.task, captured, text, backend)
+        candidate = nanolang.assemble(built.task, captured, text, backend)
         model = build_candidate(candidate.source, built.task, built)
         for key in cases.keys:
             case = cases.get(key)
@@ -122,7 +122,7 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -
             # In a smaller batch than it was written for, the original runs, rightly.
             if key.variant == "native" and model.__dict__.get("_dvk_ready") is not True:
                 return "its own code did not run: a guard let the original do the work"
-    except compact.Unreadable as error:
+    except nanolang.Unreadable as error:
         return f"unreadable: {error}"
     except CandidateError as error:
         return f"{error.status}: {error.message[:300]}"

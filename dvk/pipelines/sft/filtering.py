@@ -79,7 +79,7 @@ def reference(example: Example) -> str | None:
 
 @lru_cache(maxsize=64)
 def _generated(seed: int, level: str, profile: str) -> str | None:
-    from dvk.tasks.generate import make
+    from dvk.taskgen import make
 
     made = make(seed, level, profile)  # type: ignore[arg-type]  # a level is what the generator wrote
     return made.source if made is not None else None
@@ -91,7 +91,7 @@ def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tu
     Raises:
         UsageError: a folder is missing or holds no Python file.
     """
-    from dvk.composer.many import CannotCompose, capture_many
+    from dvk.composer.capture.batch import CannotCompose, capture_many
 
     known = {row["file"]: row for row in run.read(SIGNATURES)}
     wanted = list(_files(folders))

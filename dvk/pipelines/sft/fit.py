@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.progress import TextColumn
 
 from dvk.backbone import Trainable, open_backbone
-from dvk.backbone.forward import ARCHITECTURES, unwrapped
+from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 from dvk.config import Config
+from dvk.distributed import Team
 from dvk.errors import UsageError
 from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
 from dvk.learn.sources import Source
@@ -30,7 +31,6 @@ from dvk.pipelines.metrics import FILE, Metrics, rewind
 from dvk.pipelines.report.counted import Counted
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
-from dvk.team import Team
 
 FRESH = "nano-from-zero"
 """`--from` this makes a nano with a tokenizer of its own."""

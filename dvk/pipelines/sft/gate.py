@@ -24,8 +24,8 @@ from dvk.pipelines.sft.families import Text, sample, texts
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
 from dvk.sandbox import Death
+from dvk.taskgen import make
 from dvk.tasks.batch import each
-from dvk.tasks.generate import make
 
 EXECUTED = "gate/executed.jsonl"
 FAMILIES = "gate/families.json"

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dvk.composer import Captured
-from dvk.composer.compact.named import Form, form_of, function
+from dvk.nanolang.text.named import Form, form_of, function
 from dvk.records import Node
-from dvk.tasks.generate import signature_of, split_of
+from dvk.taskgen import signature_of, split_of
 
 ALIKE = (("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"), ("aten.softmax.int", "aten.log_softmax.int"))
 """Operators that take the same operands."""

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dvk.agents.showing import Subject
+from dvk.agents.task_context import Subject
 from dvk.config import Config
 from dvk.harness.backends import default_device
 from dvk.pipelines.sft.collect import DEVICES
@@ -130,8 +130,8 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, conf
 def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) -> dict[str, Any]:
     """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
     from dvk.agents import play_many
-    from dvk.agents.judging import Docket
     from dvk.backbone import open_backbone
+    from dvk.harness.queue import Docket
 
     began = time.monotonic()
     found = subjects(folder, backend, config)
@@ -158,7 +158,7 @@ def subjects(folder: Path, backend: Backend, config: Config) -> list[Subject]:
     """The tasks, examined and captured at the first checkpoint and remembered for the next."""
     from dvk.agents.preparing import prepare
     from dvk.errors import DvkError
-    from dvk.tasks.generate import generate
+    from dvk.taskgen import generate
 
     device = DEVICES[backend]
     home = folder / "fit" / "quality"

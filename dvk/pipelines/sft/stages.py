@@ -13,9 +13,11 @@ from typing import Any
 
 from dvk import machine
 from dvk.config import Config
+from dvk.distributed import Team
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
-from dvk.learn import diversity, formats
+from dvk.interop.davinci import formats
+from dvk.learn import diversity
 from dvk.learn.sources import InMemory, OnDisk, Source
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.units import many
@@ -27,7 +29,6 @@ from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
 from dvk.records import Backend
 from dvk.runs import RunFolder
-from dvk.team import Team
 
 STAGES = ("collect", "filter", "diversify", "fit")
 BACKENDS: tuple[Backend, ...] = ("triton", "cpp")

@@ -22,12 +22,13 @@ from typing import Any
 import torch
 
 from dvk.agents import Subject, play_many, trials, writers
-from dvk.agents.judging import Docket, contract_for
 from dvk.config import Config, changed
+from dvk.distributed import Team
 from dvk.errors import UsageError
 from dvk.harness import backends
-from dvk.harness.courts import room
-from dvk.harness.remembered import Remembered
+from dvk.harness.placement import room
+from dvk.harness.queue import Docket, contract_for
+from dvk.harness.session.verdict_cache import Remembered
 from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.learner import opened
 from dvk.learn.reinforce import update
@@ -35,16 +36,15 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.metrics import FILE, Metrics
 from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
-from dvk.pipelines.train.draw import Draw
 from dvk.pipelines.train.figures import Guards, churned, played, summed
 from dvk.pipelines.train.live import Live
 from dvk.pipelines.train.state import State
+from dvk.pipelines.train.task_sampler import Draw
 from dvk.pipelines.train.validate import validate
 from dvk.records import Device, Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
-from dvk.team import Team
 
 LEARNING_BYTES = 8 << 30
 """Free memory of a GPU below which judges that wait give back theirs before an update, which costs them some seconds of starting anew:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.rewards import scores
-from dvk.rewards.scores import Outcome
+from dvk.stats import fast_p
+from dvk.stats.fast_p import Outcome
 
 THRESHOLDS = ("1", "1.2", "1.5")
 
@@ -92,11 +92,11 @@ def _heading(name: str) -> str:
 
 
 def _score(threshold: str) -> Callable[[Outcome], float]:
-    return lambda outcome: float(scores.is_fast(outcome, float(threshold)))
+    return lambda outcome: float(fast_p.is_fast(outcome, float(threshold)))
 
 
 def _scores(arm: Arm) -> dict[str, Any]:
-    found = scores.summary(arm.outcomes, THRESHOLDS)
+    found = fast_p.summary(arm.outcomes, THRESHOLDS)
     if not arm.outcomes:
         nothing = {"value": None, "lo": None, "hi": None}
         return {name: nothing for name in (*(f"fast_{t}" for t in THRESHOLDS), "speedup")}
@@ -106,7 +106,7 @@ def _scores(arm: Arm) -> dict[str, Any]:
 
 
 def _differences(first: Arm, second: Arm) -> dict[str, Any]:
-    found = {f"fast_{t}": scores.difference(first.outcomes, second.outcomes, _score(t), share=True) for t in THRESHOLDS}
-    logs = scores.difference(first.outcomes, second.outcomes, scores.log_speedup)
+    found = {f"fast_{t}": fast_p.difference(first.outcomes, second.outcomes, _score(t), share=True) for t in THRESHOLDS}
+    logs = fast_p.difference(first.outcomes, second.outcomes, fast_p.log_speedup)
     ratio = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
     return {**found, "speedup": {**ratio, "num_tasks": logs["num_tasks"]}}

@@ -19,13 +19,13 @@ from pydantic_core import to_json
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
+from dvk.distributed import Team
 from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import STATE, Learner, forget, opened
 from dvk.pipelines.metrics import rewind
 from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
-from dvk.team import Team
 
 LIBRARY = "skills.db"
 MEMORY = "memory.json"

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from dvk.config import Config, changed
+from dvk.distributed import launched
 from dvk.errors import DvkError, RunFolderError, UsageError
 from dvk.pipelines.report.units import many
 from dvk.pipelines.train import Request, comparing, train, validations
 from dvk.pipelines.train.ablations import settings_of
 from dvk.pipelines.train.comparing import Arm
-from dvk.rewards.scores import Outcome
 from dvk.runs import MANIFEST, RunFolder
-from dvk.team import launched
+from dvk.stats.fast_p import Outcome
 
 if sys.version_info >= (3, 11):
     import tomllib

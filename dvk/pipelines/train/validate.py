@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from dvk.agents import play_many
-from dvk.agents.judging import Docket
 from dvk.backbone import Backbone
 from dvk.config import Config
-from dvk.pipelines.train.draw import Draw
+from dvk.harness.queue import Docket
 from dvk.pipelines.train.state import State
+from dvk.pipelines.train.task_sampler import Draw
 from dvk.pipelines.train.validations import FOLDER, judged, outcome
-from dvk.rewards import scores
 from dvk.runs import RunFolder
+from dvk.stats import fast_p
 
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
@@ -37,7 +37,7 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Back
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
     run.write_text(f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    found = scores.summary([outcome(row) for row in rows], THRESHOLDS)
+    found = fast_p.summary([outcome(row) for row in rows], THRESHOLDS)
     figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
     return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(rows)}
 

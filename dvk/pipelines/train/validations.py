@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dvk.records import Status, Task, Turn
-from dvk.rewards.scores import Outcome
+from dvk.stats.fast_p import Outcome
 
 FOLDER = "validation"
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 
 ready = []
-runner = sys.modules.get("dvk.harness.runner")
+runner = sys.modules.get("dvk.harness.processes.runner")
 if runner is not None:
     seeds = runner.reseed
 

@@ -1,0 +1,270 @@
+"""One task's episode in progress: which conversations there are, what each asks next, and what became of the answers.
+
+    k selections ─┬─ n policy conversations of T turns each, under the skills chosen ─┐
+                  └─ (malformed: see `_unselected`; the learner sees why)            ├─ best improvement → s summaries
+    null scheme ──── n policy conversations without skills ─────────────────────────┘
+
+Talks to nobody: `rollout` carries the questions to a backbone and the candidates to the judge.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dvk import crashes
+from dvk.agents import policy, selection, summary
+from dvk.agents.dialects import Dialect
+from dvk.agents.task_context import Subject
+from dvk.agents.turns import best_window
+from dvk.backbone import Completion, Conversation
+from dvk.config import Config
+from dvk.crashes import Crashed
+from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, Verdict, content_hash
+
+ROLES: tuple[Role, ...] = ("selection", "policy", "summary")
+
+
+class Key(NamedTuple):
+    """Which conversation of which task: explicit, never parsed."""
+
+    position: int
+    """Of the task among those played together."""
+    role: Role
+    scheme: int | None
+    """Null: without skills."""
+    rollout: int
+    """Among conversations under equal conditions; of a summary, which sample."""
+
+
+@dataclass
+class Talk:
+    """One conversation in progress."""
+
+    key: Key
+    skills: tuple[Skill, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    asked: Conversation | None = None
+    """The question that waits for an answer or its verdict."""
+    iteration: int = 1
+    """How often it has been full, this time included."""
+    window: tuple[int, ...] = ()
+    """Positions of the turns that this iteration goes on from."""
+    since: int = 0
+    """Position of this iteration's first turn."""
+    ended: bool = False
+    """Nothing more will be added to it."""
+
+    @property
+    def context(self) -> list[Turn]:
+        """The turns that the next question follows on."""
+        return [*(self.turns[position] for position in self.window), *self.turns[self.since :]]
+
+    def trace(self, peer_group: str) -> Trace:
+        """As a record."""
+        return Trace(role=self.key.role, scheme=self.key.scheme, rollout=self.key.rollout, peer_group=peer_group,
+                     skills=tuple(skill.name for skill in self.skills), turns=tuple(self.turns))
+
+
+class Play:
+    """See the module.
+
+    Args:
+        position: of this task among those played together.
+        subject: the task.
+        offered: skills to select from, best first; none: everything is played without skills.
+        dialect: how the backbone is spoken to.
+        proposer: the backbone's name.
+        step: training step, for the record.
+    """
+
+    def __init__(
+        self, position: int, subject: Subject, offered: Sequence[Skill], dialect: Dialect, config: Config, *, proposer: str, step: int = 0
+    ):
+        self.position, self.subject, self.offered, self.dialect, self.config = position, subject, tuple(offered), dialect, config
+        self.proposer, self.step = proposer, step
+        self.ready: list[Talk] = []
+        """Conversations whose next question can be asked."""
+        self.num_open = 0
+        """Conversations that have not ended, the ready ones included."""
+        self.began = time.monotonic()
+        self.news: list[tuple[Key, Turn]] = []
+        """Turns to which nothing more will be added, in the order they ended; whoever reads it empties it."""
+        self._talks: list[Talk] = []
+        self._proposed: list[Skill] = []
+        self._summarised: Talk | None = None
+        self._failed = False
+        settings = config.rollout
+        if self.offered and settings.schemes:
+            for scheme in range(settings.schemes):
+                if settings.selector == "model" and scheme >= settings.explored:
+                    self._begin(Key(position, "selection", scheme, 0), self.offered)
+                else:
+                    self._begin_policies(scheme, self._unasked(scheme))
+            without = settings.rollouts if settings.null_scheme else 0
+        else:  # the same number of conversations, so that peers remain comparable in number
+            without = settings.rollouts * max(1, settings.schemes + settings.null_scheme)
+        for rollout in range(without):
+            self._begin(Key(position, "policy", None, rollout))
+
+    @property
+    def failed(self) -> bool:
+        """See `fail`: what comes of its conversations is not wanted any more."""
+        return self._failed
+
+    @property
+    def done(self) -> bool:
+        """All conversations have ended."""
+        return self.num_open == 0
+
+    # ------------------------------------------------------------ moves
+
+    def ask(self, talk: Talk) -> Conversation:
+        """The next question of a ready conversation, which is ready no more."""
+        self.ready.remove(talk)
+        agents = self.config.agents
+        if talk.key.role == "selection":
+            asked = self.dialect.selection(self.subject, self.offered, agents)
+        elif talk.key.role == "policy":
+            asked = policy.ask(self.dialect, self.subject, talk.skills, talk.context, agents)
+        else:
+            assert self._summarised is not None
+            asked = self.dialect.summary(self.subject, self._summarised.trace(""), talk.skills, agents)
+        talk.asked = asked
+        return asked
+
+    def heard(self, talk: Talk, answer: Completion, redrawn: int = 0) -> Candidate | None:
+        """Take an answer: the candidate to be judged, if it is one; else the conversation has gone on or ended.
+
+        Args:
+            redrawn: answers to the same question that were dropped for it.
+        """
+        assert talk.asked is not None, "nothing was asked"
+        turn = Turn(messages=talk.asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, redrawn=redrawn)
+        if answer.finish == "error":
+            self._add(talk, turn.model_copy(update={"malformed": f"the backbone failed: {answer.error or 'it does not say why'}"}))
+            if talk.key.role == "selection":
+                self._unselected(talk.key.scheme)
+            self._end(talk)
+        elif talk.key.role == "selection":
+            self._selected(talk, turn, answer)
+        elif talk.key.role == "summary":
+            self._summary(talk, turn, answer)
+        else:
+            scheme = "no skills" if talk.key.scheme is None else f"scheme {talk.key.scheme}"
+            title = f"{scheme}, rollout {talk.key.rollout}, turn {len(talk.turns) + 1}"
+            found = policy.read(self.dialect, self.subject, answer, self.proposer, talk.skills, title)
+            if isinstance(found, Candidate):
+                talk.turns.append(turn.model_copy(update={"candidate": found}))
+                return found
+            self._add(talk, turn.model_copy(update={"malformed": found}))
+            self._next(talk)
+        return None
+
+    def judged(self, talk: Talk, verdict: Verdict) -> None:
+        """Take the verdict on a conversation's last candidate."""
+        turn = talk.turns.pop()
+        self._add(talk, turn.model_copy(update={"verdict": verdict}))
+        if verdict.status is Status.BROKEN_TASK:
+            self._end(talk)
+        else:
+            self._next(talk)
+
+    def fail(self, crash: Crashed) -> None:
+        """An exception ended the episode: conversations that have not ended are left out, but for one that says so."""
+        self._failed, self.ready, self.num_open = True, [], 0
+        self._talks = [talk for talk in self._talks if talk.ended]
+        rollout = sum(talk.key.role == "policy" for talk in self._talks)
+        told = Talk(Key(self.position, "policy", None, rollout), ended=True)
+        self._talks.append(told)
+        self._add(told, Turn(verdict=crashes.verdict(crash, "search")))
+
+    def episode(self) -> Episode:
+        """What was played, conversations in the order of their keys; those of one role are peers."""
+        talks = sorted(self._talks, key=lambda talk: order(talk.key))
+        traces = tuple(talk.trace(f"{self.subject.task.id}/{self.step}/{talk.key.role}") for talk in talks)
+        return Episode(task=self.subject.task, step=self.step, traces=traces, proposed_skills=tuple(self._proposed))
+
+    # ------------------------------------------------------------ inside
+
+    def _begin(self, key: Key, skills: tuple[Skill, ...] = ()) -> None:
+        talk = Talk(key, skills)
+        self._talks.append(talk)
+        self.ready.append(talk)
+        self.num_open += 1
+
+    def _add(self, talk: Talk, turn: Turn) -> None:
+        talk.turns.append(turn.model_copy(update={"elapsed_s": round(time.monotonic() - self.began, 3)}))
+        self.news.append((talk.key, talk.turns[-1]))
+        talk.asked = None
+
+    def _next(self, talk: Talk) -> None:
+        settings = self.config.rollout
+        if len(talk.context) >= settings.turns:
+            if talk.iteration >= settings.iterations:
+                self._end(talk)
+                return
+            kept = min(settings.window, settings.turns - 1)
+            talk.iteration, talk.since = talk.iteration + 1, len(talk.turns)
+            talk.window = best_window(talk.turns, kept, self.config.rewards) if kept else ()
+        self.ready.append(talk)
+
+    def _end(self, talk: Talk) -> None:
+        talk.ended = True
+        self.num_open -= 1
+        if self.num_open == 0 and self._summarised is None:
+            self._begin_summaries()
+
+    def _selected(self, talk: Talk, turn: Turn, answer: Completion) -> None:
+        found = selection.read(self.dialect, answer, self.offered, self.config.agents)
+        self._add(talk, turn.model_copy(update={"malformed": found.malformed, "chosen": tuple(skill.name for skill in found.skills)}))
+        if found.malformed is None:
+            self._begin_policies(talk.key.scheme, found.skills)
+        else:
+            self._unselected(talk.key.scheme)
+        self._end(talk)
+
+    def _unselected(self, scheme: int | None) -> None:
+        """Nothing was selected, as the record says. Beside a null scheme, playing it would be a second one; else it is the only play."""
+        if not self.config.rollout.null_scheme:
+            self._begin_policies(scheme, ())
+
+    def _begin_policies(self, scheme: int | None, skills: tuple[Skill, ...]) -> None:
+        for rollout in range(self.config.rollout.rollouts):
+            self._begin(Key(self.position, "policy", scheme, rollout), skills)
+
+    def _unasked(self, scheme: int) -> tuple[Skill, ...]:
+        """A selection without a model: the first by BM25, or as many at random."""
+        most = min(self.config.agents.num_chosen, len(self.offered))
+        if self.config.rollout.selector == "bm25":
+            return self.offered[:most]
+        rng = random.Random(content_hash(str(self.config.seed), str(self.step), self.subject.task.id, str(scheme)))
+        return tuple(rng.sample(self.offered, most))
+
+    def _begin_summaries(self) -> None:
+        """When everything has been played, ask what the best improvement teaches, if there is one."""
+        traces = {id(trace := talk.trace("")): (talk, trace) for talk in self._talks}
+        best = summary.best([trace for _, trace in traces.values()], self.config.rollout)
+        if best is None or not self.config.rollout.summaries:
+            return
+        self._summarised = traces[id(best)][0]
+        for number in range(self.config.rollout.summaries):
+            self._begin(Key(self.position, "summary", self._summarised.key.scheme, number), self._summarised.skills)
+
+    def _summary(self, talk: Talk, turn: Turn, answer: Completion) -> None:
+        assert self._summarised is not None
+        source = self._summarised.key
+        provenance = {"source": "run", "task": self.subject.task.id, "step": self.step, "scheme": source.scheme,
+                      "rollout": source.rollout, "summary": talk.key.rollout}
+        found = summary.read(self.dialect, self.subject, answer, self._summarised.trace(""), self.config.agents, provenance)
+        self._add(talk, turn.model_copy(update={"malformed": found.malformed}))
+        self._proposed += found.skills
+        self._end(talk)
+
+
+def order(key: Key) -> tuple[int, int, int, int]:
+    """Keys in the order things happen: selections, the null scheme, the schemes, summaries."""
+    return key.position, ROLES.index(key.role), -1 if key.scheme is None else key.scheme, key.rollout

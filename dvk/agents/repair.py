@@ -1,0 +1,143 @@
+"""Answers that cannot be read, gone on otherwise: what was wrong is written anew, the likeliest other way first.
+
+A small model that errs is sure of what it errs in, so that a second draw repeats it. What it wrote up to where the text shows to be
+wrong is looked at token by token instead, and the other tokens that it held for likely there begin other answers: those with the
+likeliest first, one after another until one can be read. It is a best-first search over beginnings which a reader has not refuted,
+with the model's own probabilities; the reader looks at a text alone and runs nothing. The idea of holding a decoder to what can be
+read is that of constrained decoding (for types: Mündler et al., arXiv 2504.09246); that a whole answer is written before it is
+looked at keeps the sampler as fast as it is.
+
+    Beginnings   what is left to try for one answer
+    mended       answers gone on with together, as each comes to an end
+    settled      the same, of answers that are not sorted yet
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from dvk.agents import policy
+from dvk.agents.dialects import Dialect
+from dvk.agents.task_context import Subject
+from dvk.backbone import Backbone, Completion, Conversation, Sampling
+from dvk.config import Rollout
+from dvk.records import Tokens
+
+TRIES, TRIES_IN_SEARCH = 32, 4
+"""Of one answer, where nothing else is asked for; fewer in a search against the clock, where another answer is as good. Of 11 answers
+to held-out tasks that the nano that ships had wrong on a GPU 5 could be read after 4 tries (and are wrong all the same), none more after
+16, and 10 after 32, of which 4 are right."""
+
+ABREAST = 8
+"""See `abreast`: in order of their likelihood, but for what the unread ones of the same call would have led to."""
+
+
+def tries(settings: Rollout, usual: int = TRIES) -> int:
+    """Other ways that are tried of one answer; `usual` where the settings do not say."""
+    return usual if settings.branches is None else settings.branches
+
+
+class Unread(NamedTuple):
+    """A policy's answer that cannot be read, and what was asked."""
+
+    subject: Subject
+    question: Conversation
+    answer: Completion
+    """A `policy.Reply`, where it was read."""
+
+
+class Beginnings:
+    """What is left to try for one answer."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[float, int, tuple[int, ...]]] = []
+        self._known: set[tuple[int, ...]] = set()
+        self._number = count()
+
+    def refuse(self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0) -> None:
+        """Add what else an answer might have been, up to where it shows to be wrong.
+
+        Args:
+            answer: read, and with `alternatives`; without a place where it shows to be wrong nothing is added.
+            begun: the tokens it was begun with: others in their place were added with what they come from.
+            cost: what those cost.
+        """
+        shown = answer.shown if isinstance(answer, policy.Reply) else None
+        if shown is None or answer.tokens is None:
+            return
+        for other in answer.alternatives:
+            beginning = (*answer.tokens.completion[: other.position], other.token)
+            if len(begun) <= other.position and other.at < shown and beginning not in self._known:
+                self._known.add(beginning)
+                heapq.heappush(self._left, (cost - other.logprob, next(self._number), beginning))
+
+    def next(self, count: int = 1) -> list[tuple[tuple[int, ...], float]]:
+        """The likeliest beginnings that are left, up to `count`, and their costs in nats, the likeliest first."""
+        popped = [heapq.heappop(self._left) for _ in range(min(count, len(self._left)))]
+        return [(beginning, cost) for cost, _, beginning in popped]
+
+
+def mended(
+    backbone: Backbone, dialect: Dialect, unread: Sequence[Unread], most: int, sampling: Sampling
+) -> Iterator[tuple[int, Completion, int]]:
+    """Of each answer its position among them, one that can be read, or itself where none was found, and how many were dropped.
+
+    Those that go on are asked in one call a try, on a GPU in one for several tries of each (`abreast`), and before the first what else
+    they might have been.
+
+    Args:
+        most: tries of one answer.
+        sampling: as the answers were drawn.
+    """
+    sampling = sampling.model_copy(update={"alternatives": True})
+    searches = {place: Beginnings() for place in range(len(unread))}
+    known = {place: tokens.completion for place, one in enumerate(unread) if most and (tokens := _tokens(one)) is not None}
+    # It writes the last token once more, and tells of all.
+    again = [unread[place].question.model_copy(update={"begun": written[:-1]}) for place, written in known.items()]
+    for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
+        one = unread[place]
+        searches[place].refuse(one.answer.model_copy(update={"alternatives": told.alternatives}))
+    tried, width = dict.fromkeys(searches, 0), abreast(backbone)
+    while searches:
+        asked = [(place, *found) for place, search in searches.items() for found in search.next(min(width, most - tried[place]))]
+        for place in searches.keys() - {place for place, _, _ in asked}:
+            del searches[place]
+            yield place, unread[place].answer, tried[place]
+        questions = [unread[place].question.model_copy(update={"begun": begun}) for place, begun, _ in asked]
+        for (place, begun, cost), answer in zip(asked, backbone.generate(questions, sampling) if asked else (), strict=True):
+            if place not in searches:  # a likelier one can be read
+                continue
+            tried[place] += 1
+            answer = policy.reply(dialect, unread[place].subject, answer)
+            if policy.unread(answer) or answer.finish == "error":
+                searches[place].refuse(answer, begun, cost)
+            else:
+                del searches[place]
+                yield place, answer, tried[place]
+
+
+def abreast(backbone: Backbone) -> int:
+    """Tries of one answer that are written together: on a GPU a call takes about as long for many as for one."""
+    model = getattr(backbone, "model", None)
+    return ABREAST if model is not None and model.device.type == "cuda" else 1
+
+
+def _tokens(one: Unread) -> Tokens | None:
+    """Of an answer that can be gone on with: its model's weights are here, and the reader says where it went wrong."""
+    return one.answer.tokens if isinstance(one.answer, policy.Reply) and one.answer.shown is not None else None
+
+
+def settled(
+    backbone: Backbone, dialect: Dialect, asked: Sequence[tuple[Subject, Conversation]], answers: Sequence[Completion], most: int,
+    sampling: Sampling,
+) -> list[tuple[Completion, int]]:  # fmt: skip
+    """The answers, read, those that could not be read as `mended` leaves them; and how many were dropped for each."""
+    found = [(policy.reply(dialect, subject, answer), 0) for (subject, _), answer in zip(asked, answers, strict=True)]
+    lost = [place for place, (answer, _) in enumerate(found) if policy.unread(answer)]
+    unread = [Unread(*asked[place], found[place][0]) for place in lost]
+    for place, answer, dropped in mended(backbone, dialect, unread, most, sampling):
+        found[lost[place]] = (answer, dropped)
+    return found

@@ -1,0 +1,116 @@
+"""The arms of all trials of a step, asked and judged: one turn, so many samples of each, nobody waits for anybody.
+
+All samples of a question are asked in one call of the backbone, which draws equal questions apart by their place in it, and
+every call of a step has one seed of its own. So sample i is the same draw in either arm, whatever else is asked. (Draws also
+depend on what is asked: the arms' texts are independent, not coupled.) Equal questions are asked once: arms that differ in
+whose control they are share their answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dvk import crashes
+from dvk.agents import dialects, policy, writers
+from dvk.agents.rollout import sampling
+from dvk.agents.task_context import Subject
+from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.config import Config
+from dvk.harness.backends import default_device
+from dvk.harness.placement import room
+from dvk.harness.queue import Docket
+from dvk.records import Skill, Turn, content_hash
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A task, and the skills it is to be written with, in the order they are shown."""
+
+    subject: Subject
+    skills: tuple[Skill, ...]
+
+
+def answered(
+    arms: Mapping[K, Arm], backbone: Backbone, config: Config, judging: Docket[Any] | None = None, step: int = 0,
+) -> dict[K, tuple[Turn, ...]]:
+    """`trials.samples` judged first turns of every arm, in the order they were drawn.
+
+    Args:
+        arms: those of tasks that the backbone's dialect can read.
+        judging: where candidates are judged, to be shared by runs one after another; one of its own by default.
+        step: training step, which the seed follows from.
+
+    Raises:
+        DvkError: a broken machine.
+    """
+    dialect = dialects.get(backbone.dialect)
+    settings = config.rollout
+    court: Docket[Any] = judging if judging is not None else Docket(
+        room(config, default_device()), config, require_kernels=settings.require_kernels)
+    asked: dict[str, Conversation] = {}
+    askers: dict[str, list[K]] = defaultdict(list)
+    turns: dict[tuple[K, int], Turn] = {}
+    for key, arm in arms.items():
+        question = crashes.fenced("playing it", policy.ask, dialect, arm.subject, arm.skills, (), config.agents)
+        if isinstance(question, crashes.Crashed):
+            said = Turn(verdict=crashes.verdict(question, "search"))
+            turns |= {(key, sample): said for sample in range(config.trials.samples)}
+            continue
+        digest = content_hash(json.dumps(question.messages, sort_keys=True, default=str))
+        asked[digest] = question
+        askers[digest].append(key)
+    run = object()
+    pending: set[tuple[K, int]] = set()
+    try:
+        for batch in _batches(list(asked), config):
+            repeated = [digest for digest in batch for _ in range(config.trials.samples)]
+            tasks, questions = [arms[askers[digest][0]].subject for digest in repeated], [asked[digest] for digest in repeated]
+            answers = writers.answers(backbone, tasks, questions, draws(dialect, config, step))
+            for number, (digest, answer) in enumerate(zip(repeated, answers, strict=True)):
+                sample = number % config.trials.samples
+                for key in askers[digest]:
+                    arm = arms[key]
+                    turn = Turn(messages=asked[digest].messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish)
+                    if answer.finish == "error":
+                        turns[key, sample] = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
+                        continue
+                    found = policy.read(dialect, arm.subject, answer, backbone.name, arm.skills, f"trial, sample {sample}")
+                    if isinstance(found, str):
+                        turns[key, sample] = turn.model_copy(update={"malformed": found})
+                        continue
+                    turns[key, sample] = turn.model_copy(update={"candidate": found})
+                    pending.add((key, sample))
+                    court.submit((run, (key, sample)), arm.subject.task, found)
+            _take(court, run, turns, pending, wait=False)
+        while pending:
+            _take(court, run, turns, pending, wait=True)
+    finally:
+        if judging is None:
+            court.close()
+    return {key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms}
+
+
+def draws(dialect: dialects.Dialect, config: Config, step: int) -> Sampling:
+    """As the policy's, with a seed of their own: the conversations that were summarised were chosen for their luck, and
+    a control that repeated them would have it too."""
+    seed = int(content_hash(str(config.seed), str(step), "trials"), 16) % 2**31
+    return sampling("policy", dialect, config, step).model_copy(update={"seed": seed})
+
+
+def _batches(digests: Sequence[str], config: Config) -> list[Sequence[str]]:
+    """Questions of a call: with all their samples at most `rollout.batch` conversations, but one question at least."""
+    size = max(1, config.rollout.batch // config.trials.samples)
+    return [digests[first : first + size] for first in range(0, len(digests), size)]
+
+
+def _take(court: Docket[Any], run: object, turns: dict[tuple[K, int], Turn], pending: set[tuple[K, int]], *, wait: bool) -> None:
+    for (whose, place), verdict in court.results(wait=wait):
+        if whose is run:  # else of an earlier run that was left
+            turns[place] = turns[place].model_copy(update={"verdict": verdict})
+            pending.remove(place)

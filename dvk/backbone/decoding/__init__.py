@@ -1,0 +1,1 @@
+"""The decoder: sampling with one seed for each row, whatever the batch."""

@@ -1,0 +1,311 @@
+"""The forward pass of decoders in Llama's line (Qwen3, Qwen2, Llama), over a transformers module's own weights.
+
+Written for decoding: nothing here allocates by length, branches on values or talks to the host, so that one step can be
+captured as a CUDA graph. RMSNorm (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), grouped queries
+(Ainslie et al. 2023), SwiGLU (Shazeer 2020); Qwen3 adds a norm over each head of q and k.
+
+Small models are copied into stacked matrices (q, k and v are one product; LoRA is merged into the copy), which costs
+their size once more; models above `STACKED_PARAMETERS` are read in place, their LoRA kept as two thin products.
+Scoring for the learner does not come through here: it needs gradients and runs the transformers module itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dvk.backbone.decoding import attention, native
+
+STACKED_PARAMETERS = 200_000_000
+"""Below this a second copy of the weights is cheap (0.8 GB in fp32) and fewer, larger products pay."""
+SMALL_PARAMETERS = 50_000_000
+"""On a processor models up to this size are decoded by one thread. Two that wait for each other after every small product stand
+still whenever the judge has a core: nano wrote 12 to 59 tokens/s with two threads and 74 to 91 with one beside a busy core, 101 to
+121 and 80 to 90 alone."""
+
+ARCHITECTURES = ("qwen3", "qwen2", "llama")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Rotary variants whose frequencies do not depend on the length of the sequence."""
+
+
+def supports(model: Any) -> bool:
+    """Whether `Decoder` computes what this transformers model computes."""
+    inner = unwrapped(model)
+    config = inner.config
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    return (
+        config.model_type in ARCHITECTURES
+        and getattr(config, "hidden_act", "silu") == "silu"
+        and rope.get("rope_type", "default") in ROPE_TYPES
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+        and type(inner.model.embed_tokens) is nn.Embedding
+        and type(inner.lm_head) is nn.Linear
+        and all(_plain(module) for layer in inner.model.layers for module in _linears(layer))
+    )
+
+
+def unwrapped(model: Any) -> Any:
+    """The transformers module inside a peft wrapper; the model itself without one."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _linears(layer: Any) -> tuple[nn.Module, ...]:
+    attention, mlp = layer.self_attn, layer.mlp
+    return (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+            mlp.gate_proj, mlp.up_proj, mlp.down_proj)  # fmt: skip
+
+
+def _plain(module: Any) -> bool:
+    """An nn.Linear, or one with ordinary LoRA around it (no DoRA, no quantised base)."""
+    if type(module) is nn.Linear:
+        return True
+    base = getattr(module, "base_layer", None)
+    return type(base) is nn.Linear and hasattr(module, "lora_A") and not any(getattr(module, "use_dora", {}).values())
+
+
+class Stack:
+    """One or several linear layers with the same input, applied as one: y = x Wᵀ + b, outputs side by side."""
+
+    def __init__(self, modules: Sequence[Any], dtype: torch.dtype, copied: bool):
+        self.modules, self.dtype, self.copied = tuple(modules), dtype, copied
+        # A processor streams a matrix up to twice as fast when its longer side lies close and one row multiplies it.
+        first, outputs = modules[0].weight, sum(module.weight.shape[0] for module in modules)
+        self.upright = first.device.type != "cpu" or first.shape[1] > outputs
+        self.parts: list[tuple[Tensor, Tensor | None, list[tuple[Tensor, Tensor]]]] = []
+        self.refresh()
+
+    @property
+    def width(self) -> int:
+        """Outputs."""
+        return sum(weight.shape[0] for weight, _, _ in self.parts)
+
+    def refresh(self) -> None:
+        """Take the weights as they are now, in place where buffers exist: captured graphs hold their addresses."""
+        fresh = [self._part(module) for module in self.modules]
+        if self.copied:
+            weight = torch.cat([_merged(weight, lora) for weight, _, lora in fresh]).to(self.dtype)
+            biases = [bias for _, bias, _ in fresh]
+            bias = torch.cat([b for b in biases if b is not None]).to(self.dtype) if biases[0] is not None else None
+            fresh = [(weight if self.upright else weight.t().contiguous().t(), bias, [])]
+        if not self.parts:
+            self.parts = [(w.clone() if self.copied else w, b, lora) for w, b, lora in fresh]
+            return
+        for (weight, bias, lora), (new_weight, new_bias, new_lora) in zip(self.parts, fresh):
+            for old, new in [(weight, new_weight), (bias, new_bias), *zip(_flat(lora), _flat(new_lora))]:
+                if old is not None and new is not None and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+    def _part(self, module: Any) -> tuple[Tensor, Tensor | None, list[tuple[Tensor, Tensor]]]:
+        base = getattr(module, "base_layer", module)
+        dtype = torch.float32 if self.copied else self.dtype
+        lora = []
+        if base is not module and not module.disable_adapters:
+            for name in module.active_adapters:
+                down, up = module.lora_A[name].weight.detach(), module.lora_B[name].weight.detach()
+                lora.append((down.to(dtype), (up * module.scaling[name]).to(dtype)))
+        weight = base.weight.detach()
+        bias = getattr(base, "bias", None)
+        return (weight if self.copied else weight.to(self.dtype)), None if bias is None else bias.detach(), lora
+
+    def __call__(self, x: Tensor) -> Tensor:
+        outputs = []
+        for weight, bias, lora in self.parts:
+            y = F.linear(x, weight, bias)
+            for down, up in lora:
+                y = y + F.linear(F.linear(x, down), up)
+            outputs.append(y)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+
+
+def _merged(weight: Tensor, lora: list[tuple[Tensor, Tensor]]) -> Tensor:
+    if not lora:
+        return weight
+    return weight.float() + sum((up @ down for down, up in lora), torch.zeros((), device=weight.device))
+
+
+def _flat(pairs: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    return [tensor for pair in pairs for tensor in pair]
+
+
+CacheView = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Keys and values as flat rows [slots × kv heads × capacity, head size], to write, and as [b × kv heads, length, head size], to read."""
+
+
+@dataclass
+class Layer:
+    """One block's weights."""
+
+    before_attention: Tensor
+    qkv: Stack
+    head_norm: Tensor | None  # [query heads + key heads, head size]: Qwen3's norms over each head of q and k
+    output: Stack
+    before_mlp: Tensor
+    gate_up: Stack
+    down: Stack
+
+
+class Decoder:
+    """Logits of the next token, one step or one prompt at a time, with keys and values kept by the caller.
+
+    Args:
+        model: a transformers causal LM for which `supports` holds, peft-wrapped or not.
+        dtype: what to compute in; the norms' sums and the rotary angles are fp32 whatever it is.
+        positions: longest sequence, in tokens, for which rotary angles are laid out.
+    """
+
+    def __init__(self, model: Any, dtype: torch.dtype, positions: int):
+        inner = unwrapped(model)
+        config = inner.config
+        self.model, self.dtype, self.positions = inner, dtype, positions
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.eps = config.rms_norm_eps
+        self.device = inner.model.embed_tokens.weight.device
+        self.floor = torch.tensor(self.eps, device=self.device)
+        self.state: list[tuple[int, int]] = []
+        """Address and version of each parameter when its values were taken last. Optimisers that are fused raise no version."""
+        self.attend = attention.best_for(self.device, dtype)
+        parameters = sum(p.numel() for p in inner.parameters())
+        copied = parameters <= STACKED_PARAMETERS
+        words = inner.model.embed_tokens.weight.detach()
+        self.words = words.to(dtype, copy=copied)
+        self.head = Stack([inner.lm_head], dtype, copied)
+        self.norm = self._vector(inner.model.norm.weight)
+        self.layers = [self._layer(layer, copied) for layer in inner.model.layers]
+        rotary = inner.model.rotary_emb
+        angles = torch.arange(positions, device=self.device)[:, None].float() * rotary.inv_freq.to(self.device).float()
+        scale = rotary.attention_scaling
+        sin = angles.sin() * scale
+        self.cos = (torch.cat([angles, angles], -1).cos() * scale).to(dtype)[:, None]  # [positions, 1, head size]
+        self.sin = torch.cat([-sin, sin], -1).to(dtype)[:, None]  # the sign of rotate_half is in the table
+        small = self.device.type == "cpu" and dtype == torch.float32 and parameters <= SMALL_PARAMETERS
+        self.native = native.step_of(self) if small else None
+
+    def _vector(self, parameter: Tensor) -> Tensor:
+        return parameter.detach().to(self.dtype, copy=True)
+
+    def _layer(self, layer: Any, copied: bool) -> Layer:
+        q, k, v, o, gate, up, down = _linears(layer)
+
+        def stack(*modules: nn.Module) -> Stack:
+            return Stack(modules, self.dtype, copied)
+
+        return Layer(
+            self._vector(layer.input_layernorm.weight), stack(q, k, v), self._head_norm(layer), stack(o),
+            self._vector(layer.post_attention_layernorm.weight), stack(gate, up), stack(down),
+        )  # fmt: skip
+
+    def _head_norm(self, layer: Any) -> Tensor | None:
+        attention = layer.self_attn
+        if not hasattr(attention, "q_norm"):
+            return None
+        q, k = self._vector(attention.q_norm.weight), self._vector(attention.k_norm.weight)
+        return torch.cat([q.expand(self.heads, -1), k.expand(self.kv_heads, -1)])
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the module's weights as they are now; buffers keep their addresses."""
+        inner = self.model
+        if self.device.type == "cpu":  # copying them all takes as long as writing ten tokens
+            state = [(p.data_ptr(), p._version) for p in inner.parameters()]
+            adapted = any(hasattr(module, "base_layer") for module in inner.modules())  # it may have been switched off
+            if state == self.state and not adapted:
+                return
+            self.state = state
+        stacks = [self.head]
+        self.norm.copy_(inner.model.norm.weight)
+        if self.words.data_ptr() != inner.model.embed_tokens.weight.data_ptr():
+            self.words.copy_(inner.model.embed_tokens.weight)
+        for mine, theirs in zip(self.layers, inner.model.layers):
+            stacks += [mine.qkv, mine.output, mine.gate_up, mine.down]
+            mine.before_attention.copy_(theirs.input_layernorm.weight)
+            mine.before_mlp.copy_(theirs.post_attention_layernorm.weight)
+            head_norm = self._head_norm(theirs)
+            if mine.head_norm is not None and head_norm is not None:
+                mine.head_norm.copy_(head_norm)
+        for stack in stacks:
+            stack.refresh()
+
+    def prefill(self, ids: Tensor, last: Tensor, keep: Any) -> Tensor:
+        """Logits after each of n prompts.
+
+        Args:
+            ids: int64 [n, p], padded on the right with anything: no real token sees a later one.
+            last: int64 [n], index of each prompt's last token.
+            keep: called with (layer, keys, values), each [n, p, kv heads, head size].
+
+        Returns: float32 [n, vocabulary].
+        """
+        n, p = ids.shape
+        x = F.embedding(ids, self.words)
+        cos, sin = self.cos[:p], self.sin[:p]
+        for index, layer in enumerate(self.layers):
+            q, k, v = self._qkv(layer, x, cos, sin)
+            keep(index, k, v)
+            group = self.heads // self.kv_heads
+            k, v = (t.repeat_interleave(group, 2) if group > 1 else t for t in (k, v))
+            seen = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+            x = self._rest(layer, x, seen.transpose(1, 2).reshape(n, p, -1))
+        return self._logits(x[torch.arange(n, device=x.device), last])
+
+    @property
+    def masked(self) -> bool:
+        """Whether `step` wants a mask."""
+        return self.attend is not attention.by_kernel
+
+    def step(self, ids: Tensor, position: Tensor, index: Tensor, mask: Tensor | None, cache: Sequence[CacheView]) -> Tensor:
+        """Logits after one more token of each of b sequences.
+
+        Args:
+            ids: int64 [b], the tokens to append.
+            position: int64 [b], how many tokens each sequence has so far.
+            index: int64 [b × kv heads], row of a flat cache where each head's new key and value go.
+            mask: where `masked`, [b × kv heads, 1, length] to add to the scores: 0 where a position is or is being
+                filled, else -inf.
+            cache: one view a layer.
+
+        Returns: float32 [b, vocabulary].
+        """
+        b = len(ids)
+        if b == 1 and self.native is not None:
+            return self.native(int(ids), int(position), cache)
+        x = F.embedding(ids, self.words)
+        cos, sin = self.cos[position], self.sin[position]
+        for layer, (flat_keys, flat_values, keys, values) in zip(self.layers, cache):
+            q, k, v = self._qkv(layer, x, cos, sin)
+            flat_keys.index_copy_(0, index, k.reshape(-1, self.head_size))
+            flat_values.index_copy_(0, index, v.reshape(-1, self.head_size))
+            # Query heads that share a key head stand where a sequence would: they all see the same positions.
+            q = q.reshape(b * self.kv_heads, -1, self.head_size)
+            x = self._rest(layer, x, self.attend(q, keys, values, position, mask).reshape(b, -1))
+        return self._logits(x)
+
+    def _qkv(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, [..., heads, head size], normalised and rotated."""
+        qkv = layer.qkv(self._rms(x, layer.before_attention))
+        qk, v = qkv.view(*x.shape[:-1], -1, self.head_size).split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
+        if layer.head_norm is not None:
+            qk = self._rms(qk, None) * layer.head_norm
+        qk = torch.addcmul(qk * cos, qk.roll(self.head_size // 2, -1), sin)
+        q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
+        return q, k, v
+
+    def _rest(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
+        x = x + layer.output(seen)
+        gate, up = layer.gate_up(self._rms(x, layer.before_mlp)).chunk(2, -1)
+        return x + layer.down(F.silu(gate, inplace=True).mul_(up))
+
+    def _rms(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        if x.device.type != "cpu" or x.dtype != torch.float32:
+            return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
+        # torch's own is made of a dozen operators on processors: 130 µs against 20.
+        scale = torch.add(self.floor, (x * x).sum(-1, keepdim=True), alpha=1 / x.shape[-1]).rsqrt_()
+        return x * scale if weight is None else x * scale * weight
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return self.head(self._rms(x, self.norm)).float()

@@ -1,0 +1,208 @@
+"""`dvk skills stats|diff|merge|prune|verify|history|restore`: tend the library. Parses and prints; the pipeline works."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dvk.cli.help import App
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = App()
+
+Library = Annotated[
+    Path | None,
+    typer.Option("--library", metavar="PATH", help="Library; by default $DVK_HOME/skills.db, made from the seeds."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Where both have a skill of one name with different texts, take FROM's.")]
+Conf = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value, e.g. library.max_skills=100.")]
+MOST = 30
+"""Rows of usage shown to people; programs get all."""
+
+
+@app.command()
+def stats(as_json: Json = False, library: Library = None, config: Conf = None, settings: Settings = None) -> None:
+    """Count what the library holds, and what using its skills came to.
+
+    A gain is a difference of log-speedups against playing without skills, old trials counting less.
+    """
+    from dvk import config as configuration
+    from dvk.cli.skills import event_words
+
+    counts = event_words.stats(library, configuration.load(config, settings or []))
+    if as_json:
+        print(json.dumps(counts, indent=2))
+        return
+    _print_table((), _counted(counts))
+    if counts["usage"]:
+        columns = ("skill", "role", "offered", "given", "won", "trials", "gain", "interval", "last step")
+        _print_table(columns, map(_used, counts["usage"][:MOST]))
+        if len(counts["usage"]) > MOST:
+            print(f"{len(counts['usage']) - MOST} more rows: --json shows all", file=sys.stderr)
+
+
+@app.command()
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="A.db", help="A library.")],
+    other: Annotated[Path, typer.Argument(metavar="B.db", help="Another.")],
+    as_json: Json = False,
+) -> None:
+    """Tell two libraries apart: what B has more than A, what it lacks, and which skills differ in what."""
+    from dvk.cli.skills import event_words
+
+    found = event_words.diff(one, other)
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    for sign, names in (("+", found.added), ("-", found.removed)):
+        for name in names:
+            print(f"{sign} {name}")
+    for name, fields in found.changed.items():
+        print(f"~ {name}: {', '.join(fields)}")
+    if not (found.added or found.removed or found.changed):
+        print("no difference")
+
+
+@app.command()
+def merge(
+    into: Annotated[Path, typer.Argument(metavar="INTO", help="The library that is written; made where there is none.")],
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="The library that is read, e.g. a run's.")],
+    replace: Replace = False,
+    as_json: Json = False,
+    config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """Bring the skills of one library into another: new ones, and evidence about those that are there already."""
+    from dvk import config as configuration
+    from dvk.cli.skills import event_words
+
+    done = event_words.merge(into, source, replace, configuration.load(config, settings or []))
+    if as_json:
+        print(json.dumps(asdict(done), indent=2))
+        return
+    print(", ".join(f"{len(names)} {label}" for label, names in asdict(done).items() if names or label == "added"))
+    for name in done.kept:
+        print(f"kept another text of {name}; --replace takes FROM's", file=sys.stderr)
+
+
+@app.command()
+def prune(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: Json = False,
+    library: Library = None,
+    config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """Merge near-duplicates, retire skills that stopped helping, make room, and note which combine or conflict.
+
+    What is taken away can be brought back with `dvk skills restore`.
+    """
+    from dvk import config as configuration
+    from dvk.cli.skills import event_words
+
+    before, changes = event_words.prune(library, configuration.load(config, settings or []), dry_run)
+    if as_json:
+        done = [{"kind": change.kind, "skill": change.skill, "into": change.into, "why": change.why} for change in changes]
+        print(json.dumps({"num_skills": before, "applied": not dry_run, "changes": done}, indent=2))
+    elif not changes:
+        print(f"nothing to do among {before} skills")
+    else:
+        verbs = {"merged": "merge", "retired": "retire", "changed": "change"} if dry_run else {}
+        rows = [(verbs.get(c.kind, c.kind), c.skill, f"into {c.into}: {c.why}" if c.into else c.why) for c in changes]
+        _print_table(("what", "skill", "why"), rows)
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(help="The skill's name; also of one that is gone.")],
+    changes: Annotated[bool, typer.Option("--changes", help="Only what changed it, not when it was played with.")] = False,
+    as_json: Json = False,
+    library: Library = None,
+) -> None:
+    """Show what happened to one skill: admitted, given, changed, merged, retired."""
+    from dvk.cli.skills import event_words
+
+    events = event_words.history(library, name, changes)
+    if as_json:
+        print(json.dumps([asdict(event) for event in events], indent=2))
+        return
+    rows = [(str(e.step), e.time.replace("+00:00", ""), e.kind, e.skill if e.skill != name else "", event_words.told(e)) for e in events]
+    columns = ("step", "time (UTC)", "what", "of", "details") if any(row[3] for row in rows) else ("step", "time (UTC)", "what", "details")
+    _print_table(columns, rows if len(columns) == 5 else [(*row[:3], row[4]) for row in rows])
+
+
+@app.command()
+def verify(as_json: Json = False, library: Library = None) -> None:
+    """Check that the library is whole: file, index, history, and each skill's form and recipe.
+
+    Exits with 1 when something is wrong. Executes nothing.
+    """
+    from dvk.cli.skills import event_words
+
+    number, faults = event_words.verify(library)
+    if as_json:
+        print(json.dumps({"num_skills": number, "faults": faults}, indent=2))
+    else:
+        print("\n".join(faults) if faults else f"{number} skills, nothing wrong")
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def restore(name: Annotated[str, typer.Argument(help="The name of a skill that is gone.")], library: Library = None) -> None:
+    """Put back a skill that was removed, retired or merged into another."""
+    from dvk.cli.skills import event_words
+
+    event_words.restore(library, name)
+    print(f"restored {name}")
+
+
+def _counted(counts: dict[str, Any]) -> list[tuple[str, ...]]:
+    def several(values: dict[str, int]) -> str:
+        return ", ".join(f"{name} {number}" for name, number in list(values.items())[:12])
+
+    return [
+        ("library", counts["path"]),
+        ("skills", str(counts["num_skills"])),
+        ("from seeds, unedited", str(counts["num_seeds"])),
+        ("with a recipe", str(counts["num_recipes"])),
+        ("with measurements", str(counts["num_measured"])),
+        ("size", f"{counts['size_bytes'] / 2**20:.1f} MiB"),
+        ("scopes", several(counts["scopes"])),
+        ("commonest tags", several(counts["tags"])),
+        ("events", several(counts["events"])),
+    ]
+
+
+def _used(use: dict[str, Any]) -> tuple[str, ...]:
+    gain = "" if use["gain"] is None else f"{use['gain']:+.3f}"
+    ends = "" if use["lo"] is None else f"{use['lo']:+.3f} to {use['hi']:+.3f}"
+    last = "" if use["last_used"] is None else str(use["last_used"])
+    return use["skill"], use["role"], str(use["offered"] or ""), str(use["given"]), str(use["won"]), str(use["trials"]), gain, ends, last
+
+
+def _print_table(columns: Sequence[str], rows: Any) -> None:
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    names = [Column(column, no_wrap=column in ("skill", "step", "what")) for column in columns]
+    table = Table(*names, show_header=bool(columns))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)

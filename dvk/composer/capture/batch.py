@@ -1,0 +1,246 @@
+"""Capture many modules in few sandboxed children, without memory for their tensors.
+
+    for index, captured in capture_many(tasks, limits): ...       # Captured, or CannotCompose with the reason
+
+The same graphs as `export`, an order of magnitude faster at real sizes: weights and inputs are fake tensors
+(`FakeTensorMode`: sizes, types and strides without data), so nothing is drawn and nothing runs. What
+`export` learns by running the program once, the layouts that kernels really return, the fake kernels know
+too, except in the few cases named in `doubtful`; those are captured the slow way, as is whatever does not trace
+with fake tensors (a `tolist()` in the constructor, a numpy detour).
+
+Fake tensors have no device to speak of: a task for a GPU is traced as one for the CPU and relabelled, so that no child
+opens a GPU, and none is needed. Files that name a device themselves are captured the slow way, and so is attention on a
+GPU; where kernels are for a GPU that is not here, it is laid out as there (`_attended`).
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+from dvk.composer.capture.export import CannotCompose, Captured, answered, ended, trace, trace_call
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.config import Limits
+from dvk.records import Device, Graph, Node, Task
+from dvk.sandbox import Death
+from dvk.tasks.batch import each
+
+LIMITS = Limits(wall_s=120.0)
+
+COLLECT_EVERY = 50
+"""Captures between two garbage collections of a child; a capture leaves a few megabytes of cycles."""
+
+
+def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1,
+                 per_child: int = 600) -> Iterator[tuple[int, Captured | CannotCompose]]:
+    """The operator graphs of many tasks, in their order.
+
+    Args:
+        tasks: taken as they are needed, a few blocks ahead; they need not have been examined.
+        limits: `wall_s` for one capture, the rest for a child. A child that dies loses the task it was at.
+        num_workers: children at a time.
+        per_child: captures that one child makes; it starts with some seconds of imports, and answers when it is done with all.
+    """
+    requests = ({"task": task.model_dump(mode="json")} for task in tasks)
+    for index, answer in each("dvk.composer.capture.batch:child", requests, limits, per_child=per_child, num_workers=num_workers):
+        if isinstance(answer, Death):
+            yield index, CannotCompose(ended(answer))
+        elif "cannot" in answer:
+            yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
+        else:
+            yield index, Captured.model_validate(answer["captured"])
+
+
+# ---------------------------------------------------------------- child side
+
+def child(channel: Any) -> None:
+    """Sandbox target; see `dvk.tasks.batch`."""
+    import torch
+
+    torch.set_num_threads(1)
+    gc.disable()  # full collections walk all of torch's objects
+    for position, request in enumerate(channel.receive()["requests"], 1):
+        if position % COLLECT_EVERY == 0:
+            gc.collect()
+        before = set(sys.modules)
+        channel.send(answered(Task.model_validate(request["task"]), trace_quickly))
+        for name in set(sys.modules) - before:
+            if name.startswith("dvk_source_"):
+                del sys.modules[name]  # hundreds of tasks' globals are memory
+
+
+def trace_quickly(task: Task, kernels: Device | None = None) -> Captured:
+    """What `export.trace` gives, with fake tensors where they are as good.
+
+    Args:
+        task: where there is no GPU, one for the CPU, whatever its graph is for.
+        kernels: the device whose layouts results are to have, where it is not the task's own.
+
+    Raises:
+        CannotCompose, TaskError: as `trace`; also where attention on another device cannot be traced with fake tensors.
+    """
+    if task.device != "cpu" and re.search(r"cuda|cpu|device", task.source):
+        return trace(task)
+    try:
+        quick = trace_fake(task, kernels)
+        # Which kernel answers attention, and in which order, is the GPU's and its libraries' affair: one that is here is asked.
+        if not doubtful(quick.graph) and not (task.device != "cpu" and attends(quick.graph)):
+            return quick
+    except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
+        pass
+    captured = trace(task)
+    if kernels not in (None, task.device) and attends(captured.graph):
+        raise CannotCompose("attention's layout on another device is not known behind operators that have to be run")
+    return captured
+
+
+def trace_fake(task: Task, kernels: Device | None = None) -> Captured:
+    """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word, and attention's those of `kernels`."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from dvk.tasks.build import build
+
+    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, attended=kernels == "cuda"):
+        built = build(task.model_copy(update={"device": "cpu"}))
+        args, kwargs = built.inputs(0)
+        captured = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+    if task.device == "cpu":
+        return captured
+    nodes = tuple(node.model_copy(update={"args": tuple(_moved(node.args, task.device)), "kwargs": _moved(node.kwargs, task.device)})
+                  for node in captured.graph.nodes)
+    return captured.model_copy(update={"graph": captured.graph.model_copy(update={"nodes": nodes})})
+
+
+def _moved(value: Any, device: str) -> Any:
+    """An encoded operand with `device` in the place of the CPU."""
+    if isinstance(value, dict):
+        return {"device": device} if value == {"device": "cpu"} else {k: _moved(v, device) for k, v in value.items()}
+    return [_moved(v, device) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+class _Elsewhere:
+    """What the configuration's hash asks of a weight, on another device."""
+
+    def __init__(self, tensor: Any, device: str):
+        import torch
+
+        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, torch.device(device)
+        self._kind = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else torch.Tensor
+
+    @property  # type: ignore[misc]  # what isinstance() asks
+    def __class__(self) -> Any:
+        return self._kind
+
+
+ALIKE = 256
+"""Widest head that PyTorch's attention in 16 bits on a GPU, cuDNN's or flash attention, lays out as its query."""
+
+
+def _attended(answer: Any, query: Any, mask: Any) -> Any:
+    """What attention gives, laid out as on a GPU that is not here; on a CPU it lies as its query does.
+
+    As PyTorch 2.11 chooses among its kernels on an H100, for as many heads of keys as of queries. Memory-efficient attention, all
+    there is for float32, returns what it has written as [batch, tokens, heads, width]; what none of them takes, products in
+    row-major order. Other GPUs may choose otherwise, with masks in 16 bits above all.
+    """
+    import torch
+
+    batch, heads, tokens, width = answer.shape
+    padded = -width % 8
+    if query.element_size() == 2 and width <= ALIKE and (mask is None or not padded):
+        return torch.empty_like(torch.nn.functional.pad(query, (0, padded)))[..., :width] if padded else answer
+    if query.element_size() <= 4 and width * query.element_size() % 16 == 0:
+        return answer.new_empty(batch, tokens, heads, width).transpose(1, 2)
+    return answer.new_empty(answer.shape)
+
+
+@contextmanager
+def _patched(device: str, *, attended: bool) -> Iterator[None]:
+    """What building and exporting with fake tensors takes, for the time of one capture in this child; `attended`: attention as on a GPU."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    from dvk.composer.capture import observe
+    from dvk.composer.runtime import guards
+
+    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # asked whether two share memory
+
+    def apply(self: Any, function: Callable[[Any], Any], recurse: bool = True) -> Any:
+        # torch swaps fake parameters in place, which weak references forbid; new ones are as good here.
+        for module in self.modules() if recurse else [self]:
+            for name, weight in module._parameters.items():
+                if weight is not None:
+                    module._parameters[name] = torch.nn.Parameter(function(weight.detach()), weight.requires_grad)
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = function(buffer)
+        return self
+
+    def config(module: Any, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
+        held = [kind for child in module.modules() for kind in (child._parameters, child._buffers)]
+        weights = [dict(kind) for kind in held]
+        try:
+            for kind in held:
+                kind.update({name: _Elsewhere(t, device) for name, t in kind.items() if t is not None})
+            return kept[2](module, left, free)
+        finally:
+            for kind, were in zip(held, weights, strict=True):
+                kind.update(were)
+
+    dispatched = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})) -> Any:
+        # Around the mode's cache, which tasks for both devices share.
+        found: Any = dispatched(self, function, types, args, kwargs)
+        if function is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
+            return found
+        return _attended(found[0], args[0], kwargs.get("attn_mask")), *found[1:]
+
+    kept = torch.nn.Module._apply, guards.dvk_tensors, guards.dvk_config, observe.observe
+    try:
+        torch.nn.Module._apply = apply  # type: ignore[method-assign]
+        guards.dvk_tensors = (torch.Tensor, FakeTensor, _Elsewhere)  # type: ignore[assignment]  # the hash must not see them
+        guards.dvk_config = config
+        observe.observe = lambda program, args: {}
+        if attended:
+            FakeTensorMode.dispatch = dispatch  # type: ignore[assignment, method-assign]
+        yield
+    finally:
+        torch.nn.Module._apply, guards.dvk_tensors, guards.dvk_config, observe.observe = kept  # type: ignore[method-assign]
+        FakeTensorMode.dispatch = dispatched  # type: ignore[method-assign]
+
+
+LAYOUT_DEPENDS = {"batch_norm", "instance_norm", "group_norm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d",
+                  "conv_transpose2d",
+                  "conv_transpose3d", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+                  "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
+"""Operators whose fake kernels guess the layout of a result from an operand's."""
+
+
+def doubtful(graph: Graph) -> bool:
+    """A layout or type that fake kernels may have wrong: maps that are not contiguous or of one channel, losses of two types."""
+    nodes = {node.name: node for node in graph.nodes}
+    for node in graph.nodes:
+        packet = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+        operands = [nodes[a["ref"]] for a in node.args if isinstance(a, dict) and set(a) == {"ref"}]
+        if packet in LAYOUT_DEPENDS and any(not _plain(n) for n in operands):
+            return True
+        if "loss" in packet and len({n.dtype for n in operands if n.dtype and n.dtype.startswith(("float", "bfloat"))}) > 1:
+            return True
+    return False
+
+
+def attends(graph: Graph) -> bool:
+    """Attention is called in it."""
+    return any(node.op.startswith("aten.scaled_dot_product_attention") for node in graph.nodes)
+
+
+def _plain(node: Node) -> bool:
+    shape, strides = node.shape or (), node.strides or ()
+    return strides == contiguous_strides(shape) and (len(shape) < 3 or node.op == "param" or shape[1] != 1)

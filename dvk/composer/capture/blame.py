@@ -1,0 +1,78 @@
+"""Where in a user's file a capture failed, and which operator it was about."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import dvk
+from dvk import crashes
+from dvk.composer.ir import structures
+from dvk.composer.ir.errors import CannotCompose
+
+ASSERTIONS = {"aten._assert_scalar.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"}
+"""What export notes of sizes that depend on values, for itself."""
+
+
+def operator_name(node: Any) -> str | None:
+    """How the graph calls an operator; None for what is there for export alone.
+
+    Raises:
+        CannotCompose: it is none that a drop-in could call.
+    """
+    import torch
+
+    target, op = node.target, str(node.target)
+    if op in ASSERTIONS:
+        return None
+    if op.startswith("aten."):
+        return op
+    if isinstance(target, torch._ops.OpOverload):
+        if target._schema.is_mutable or any(value.alias_info is not None for value in target._schema.returns):
+            raise CannotCompose(f"operator {op}, which writes or returns its arguments")
+        return op
+    if getattr(target, "__module__", None) in ("_operator", "math") and target.__name__ in structures.OPERATIONS:
+        return f"python.{target.__name__}"
+    if str(getattr(target, "__module__", "")).startswith("torch._functorch"):
+        raise CannotCompose("torch.func inside forward()")
+    raise CannotCompose(f"operator {getattr(target, '__name__', op)}")
+
+
+def located(error: CannotCompose, node: Any) -> CannotCompose:
+    """The same with where in the model it happened."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    trace = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
+    places = [n for n, line in enumerate(trace) if line.startswith("File ") and not is_ours(line.split('"')[1])]
+    where = ""
+    if places:
+        _, path, rest = trace[places[-1]].split('"')
+        where = f" ({Path(path).name},{rest.split(', in ')[0].removeprefix(',')}: {''.join(trace[places[-1] + 1:places[-1] + 2])})"
+    found = CannotCompose(f"{error}{where}", error.traceback)
+    found.path = stack[-1][0].partition("@")[0] if stack else None
+    steps = [trace[n].split('"')[1:] for n in reversed(places)]
+    found.lines = tuple((path, int(rest.split(",")[1].split()[-1])) for path, rest in steps)
+    return found
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line: what it is, and the line of the model's code that led to it."""
+    text = crashes.said(error)
+    where = blamed(error)
+    return f"{text} ({where})" if where else text
+
+
+def blamed(error: BaseException) -> str:
+    """The innermost line of an exception that is neither PyTorch's nor ours, with its text; empty where there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}{f': {last.line}' if last.line else ''}"
+
+
+def is_ours(path: str) -> bool:
+    """A file of PyTorch's, or of this package."""
+    import torch
+
+    return path.startswith(tuple(str(Path(package.__file__ or "").parent) for package in (torch, dvk)))

@@ -1,0 +1,318 @@
+"""Calls inside forward() that are left to PyTorch, as steps of an otherwise captured graph.
+
+A place is a submodule, a method of a module or a function. The module runs once as it is (`recorded`), where every call at a place
+is noted with what it returned; while it is traced, such a call becomes one operator, `dvk::left`, whose result is known from that run.
+In the drop-in the step calls the user's own code, and the program goes back to the original where the result is not as noted.
+
+The same run answers what forward() asks of values (`if x.isnan().any()`): a graph has no branches, so the answers become conditions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dvk.composer.capture.calling import Call
+from dvk.composer.capture.python_state import Change
+from dvk.composer.ir import structures
+from dvk.composer.ir.errors import CannotCompose
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is left to PyTorch wherever it is called.
+
+    Attributes:
+        path: of a module; empty for the model itself and for functions.
+        name: of a method; empty for a whole module.
+        module: of a function, by import; None for what belongs to a module.
+    """
+
+    path: str = ""
+    name: str = ""
+    module: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.module, self.path, self.name) if part)
+
+
+class Refused(CannotCompose):
+    """A place cannot be a step of a graph: it writes what it is given, or returns what cannot be described.
+
+    Attributes:
+        inputs: positions of the arguments that are the reason, where some are.
+        outputs: the same of parts of the result.
+    """
+
+    def __init__(self, place: Place, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
+        super().__init__(f"`{place}` {why}")
+        self.place, self.inputs, self.outputs = place, inputs, outputs
+
+
+@dataclass
+class Noted:
+    """One call at a place: what it returned, encoded, and the tensors of that."""
+
+    place: Place
+    result: Any
+    tree: Any
+    leaves: list[tuple[str, torch.Tensor]]
+    is_steady: bool = False
+    """Its result was of the same kind for other inputs, and when it was called again."""
+    has_effects: bool = False
+    """It must not happen twice: it has drawn random numbers, written the module's tensors, or changed Python state."""
+
+
+@dataclass
+class Recording:
+    """What one run of the module showed, in order."""
+
+    places: Collection[Place] = ()
+    calls: list[Noted] = field(default_factory=list)
+    answers: list[bool] | None = None
+    """What forward() was told of values; None where it is not to be told."""
+    is_known: bool = True
+    """There was such a run; else nothing is left, and none is needed."""
+    repeated: bool = False
+    """One line asked more than once in one call of its function."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Functions that were made of statements, by name, as text."""
+    is_strict: bool = True
+    """Parts may return no plain values: a program would go back wherever these differ."""
+    written: set[str] = field(default_factory=set)
+    """Weights and buffers that a call has written: no other code may read them, as it would what they were before."""
+    changes: list[Change] = field(default_factory=list)
+    """Python state that the run has changed."""
+
+
+_library: list[torch.library.Library] = []
+_current: list[Recording] = []
+"""That of the trace under way."""
+
+
+def _operators() -> None:
+    """Register `dvk::left` and `dvk::asked`, once a process."""
+    if _library:
+        return
+    library = torch.library.Library("dvk", "DEF")
+    library.define("left(Tensor[] tensors, SymInt[] numbers, int call) -> Tensor[]")
+    library.define("asked(Tensor value, bool answer) -> Tensor")
+
+    def left(tensors: Any, numbers: Any, call: int) -> list[torch.Tensor]:
+        like = [t for _, t in _current[-1].calls[call].leaves]
+        return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like]
+
+    def left_really(tensors: Any, numbers: Any, call: int) -> list[torch.Tensor]:
+        return [t.clone() if t.is_contiguous() else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+                for _, t in _current[-1].calls[call].leaves]
+
+    def asked(value: torch.Tensor, answer: bool) -> torch.Tensor:
+        return torch.empty_like(value, dtype=torch.bool)
+
+    library.impl("left", left_really, "CompositeExplicitAutograd")
+    library.impl("asked", asked, "CompositeExplicitAutograd")
+    torch.library.register_fake("dvk::left", left, lib=library)
+    torch.library.register_fake("dvk::asked", asked, lib=library)
+    torch.fx.node._side_effectful_functions |= {torch.ops.dvk.left.default, torch.ops.dvk.asked.default}
+    _library.append(library)
+
+
+def paths_of(model: torch.nn.Module) -> dict[int, str]:
+    """The identity of every module → its path."""
+    return {id(module): path for path, module in model.named_modules()}
+
+
+def given(args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]) -> tuple[Any, list[Any], list[Any]]:
+    """Arguments of a call encoded, with positions for tensors and, behind those, for symbolic numbers; modules by their `paths`."""
+    tensors: list[Any] = []
+    numbers: list[Any] = []
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return {"ref": len(tensors) - 1}
+        if isinstance(value, torch.SymInt):
+            numbers.append(value)
+            return {"ref": -len(numbers)}
+        return {"module": paths[id(value)]} if id(value) in paths else None
+
+    tree = structures.Encoder(leaf, home).encode((args, kwargs))
+    return tree, tensors, numbers
+
+
+class Tracing:
+    """What becomes of places and questions while a module is traced.
+
+    Attributes:
+        given: the arguments of every call at a place, encoded.
+    """
+
+    def __init__(self, call: Call, recording: Recording):
+        self.call, self.recording = call, recording
+        self.given: list[Any] = []
+        self.num_answers = 0
+        self.paths = paths_of(call.model)
+
+    @contextmanager
+    def known(self) -> Iterator[None]:
+        """The operators that stand for calls return what was recorded."""
+        _operators()
+        _current.append(self.recording)
+        try:
+            yield
+        finally:
+            _current.pop()
+
+    @contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Calls at the places become steps, and questions are answered as they were in the recording."""
+        self.given, self.num_answers = [], 0
+        places, answered = self.recording.places, self.recording.answers is not None
+        with self.known(), replaced(self.call.model, places, self.called, self.call.home, tracing=True), answering(self.told, answered):
+            yield
+
+    def called(self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        number = len(self.given)
+        if number >= len(self.recording.calls) or self.recording.calls[number].place != place:
+            raise CannotCompose(f"`{place}` is called in another order while tracing")
+        try:
+            tree, tensors, numbers = given(args, kwargs, self.call.home, self.paths)
+        except CannotCompose as error:
+            bad = [n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)]
+            raise Refused(place, f"is given what a drop-in cannot make: {error}", bad) from None
+        self.given.append(tree)
+        noted = self.recording.calls[number]
+        made = torch.ops.dvk.left(tensors, numbers, number)
+        results = iter(made)
+        return structures.filled(noted.result, lambda _: next(results))
+
+    def _can_give(self, value: Any) -> bool:
+        try:
+            given((value,), {}, self.call.home, self.paths)
+        except CannotCompose:
+            return False
+        return True
+
+    def told(self, tensor: torch.Tensor, answer: Callable[[], bool]) -> bool:
+        answers = self.recording.answers or []
+        if self.num_answers >= len(answers):
+            raise CannotCompose("a value is asked for in another order while tracing")
+        value = answers[self.num_answers]
+        self.num_answers += 1
+        torch.ops.dvk.asked(tensor, value)
+        return value
+
+    def step(self, number: int, tensors: Sequence[Any], numbers: Sequence[Any]) -> dict[str, Any]:
+        """What the graph says of a call: the place, the arguments as a tree of the graph's values, and the result to expect."""
+
+        def of(tree: Any) -> Any:
+            if isinstance(tree, dict):
+                if set(tree) == {"ref"}:
+                    return tensors[tree["ref"]] if tree["ref"] >= 0 else numbers[-tree["ref"] - 1]
+                return {key: of(part) for key, part in tree.items()}
+            return [of(part) for part in tree] if isinstance(tree, list) else tree
+
+        noted = self.recording.calls[number]
+        shapes = {path: [list(t.shape), list(t.stride()), str(t.dtype).removeprefix("torch.")] for path, t in noted.leaves}
+        place = noted.place
+        once = {"once": True} if noted.has_effects else {}
+        once |= {"steady": True} if noted.is_steady else {}
+        return {"place": [place.module, place.path, place.name], "given": of(self.given[number]), **once,
+                "result": json.dumps({"tree": noted.tree, "shapes": shapes})}  # as text: its names are none of the graph's
+
+
+@contextmanager
+def replaced(model: torch.nn.Module, places: Collection[Place], called: Callable[..., Any], home: dict[str, Any], *,
+              tracing: bool = False) -> Iterator[None]:
+    """Calls at the places go through `called(place, function, args, kwargs)`; while tracing, hooks of whole modules are theirs, too."""
+    whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
+    real = torch.nn.Module.__call__
+    undo: list[Callable[[], None]] = []
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        place = whole.get(id(self))
+        if place is None:
+            return real(self, *args, **kwargs)
+        return called(place, lambda *a, **k: real(self, *a, **k), args, kwargs)
+
+    def through(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: called(place, function, args, kwargs)
+
+    try:
+        if whole and not tracing:
+            torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+        for place in places:
+            if isinstance(owner := model.get_submodule(place.path), torch.jit.ScriptModule) and tracing:
+                for parent in model.modules():
+                    for name, held in list(parent._modules.items()):
+                        if held is owner:
+                            parent._modules[name] = _StandIn(through(place, owner))
+                            undo.append(lambda parent=parent, name=name, owner=owner: parent._modules.update({name: owner}))  # type: ignore[misc]
+            elif id(owner) in whole and not place.name and tracing:
+                # The tracer calls modules by another path, which ends in their forward.
+                kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
+                undo.append(lambda owner=owner, kept=kept: _restore(owner, kept))  # type: ignore[misc]
+                owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))
+            elif place.module is not None:
+                function = structures.resolved([place.module, place.name], home)
+                for space in [home, *(vars(module) for module in list(sys.modules.values()) if isinstance(module, type(sys)))]:
+                    for name, held in list(space.items()):
+                        if held is function:
+                            space[name] = through(place, function)
+                            undo.append(lambda space=space, name=name, function=function: space.update({name: function}))  # type: ignore[misc]
+            elif place.name:
+                owner.__dict__[place.name] = through(place, getattr(owner, place.name))
+                undo.append(lambda owner=owner, name=place.name: owner.__dict__.pop(name))  # type: ignore[misc]
+        yield
+    finally:
+        torch.nn.Module.__call__ = real  # type: ignore[method-assign]
+        for one in undo:
+            one()
+
+
+class _StandIn(torch.nn.Module):
+    """In the place of a module that has no forward to replace."""
+
+    def __init__(self, call: Callable[..., Any]):
+        super().__init__()
+        self.forward = call
+
+
+def _restore(owner: Any, kept: dict[str, Any]) -> None:
+    for key, held in kept.items():
+        if held is None:
+            owner.__dict__.pop(key, None)
+        else:
+            owner.__dict__[key] = held
+
+
+INTERNAL = ("torch._", "torch.fx", "torch.export", "torch.utils", "torch.library", "torch.autograd", "torch.overrides", "torch.random")
+
+
+@contextmanager
+def answering(told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool) -> Iterator[None]:
+    """Whether a tensor is true, asked by code that is not torch's machinery, is answered by `told`."""
+    if not wanted:
+        yield
+        return
+    kind: Any = torch.Tensor
+    real = kind.__bool__
+
+    def ask(self: Any) -> bool:
+        asker = str(sys._getframe(1).f_globals.get("__name__"))
+        if asker.startswith(INTERNAL) or asker == "torch":
+            return real(self)
+        return told(self, lambda: real(self))
+
+    kind.__bool__ = ask
+    try:
+        yield
+    finally:
+        del kind.__bool__

@@ -1,0 +1,365 @@
+"""What to leave to PyTorch so that the rest of a module can be captured.
+
+A module that is captured whole is traced once and nothing here runs. Else what broke the capture is looked up in the traceback: the
+innermost submodule, method or function that led there is left to PyTorch (`eager_calls`), and the capture is tried again. Submodules with
+hooks are left from the beginning, and so are attention layers whose fused kernels PyTorch would choose in eager mode under a mask.
+"""
+
+from __future__ import annotations
+
+import logging
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+import dvk
+from dvk.composer.capture.blame import blamed
+from dvk.composer.capture.calling import Call
+from dvk.composer.capture.eager_calls import Place, Recording, Refused
+from dvk.composer.capture.eager_run import recorded
+from dvk.composer.capture.python_state import taken
+from dvk.composer.capture.state_between import kept
+from dvk.composer.capture.statement_runs import PREFIX, Parts
+from dvk.composer.ir.errors import CannotCompose, ChangesState
+from dvk.records import Graph
+
+MAX_TRIES = 16
+"""Captures of one module, each of which leaves something more to PyTorch."""
+MAX_PARTS = 60
+"""The same where statements are left: a run of them grows by a few at a time."""
+
+log = logging.getLogger(__name__)
+
+FAST = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_nested_tensor_from_mask")
+"""Functions of torch that attention layers in eval mode call instead of what they are made of."""
+
+LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
+
+Trace = Callable[[Recording | None], Any]
+
+
+def captured(call: Call, trace: Trace) -> Any:
+    """What `trace` makes of a call, with as little as possible left to PyTorch.
+
+    Raises:
+        CannotCompose: the first reason, where nothing that is left helps.
+    """
+    if torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks:
+        raise CannotCompose("hooks on all modules are set")
+    search = _Search(call, dict.fromkeys([*hooked(call.model), *scripted(call.model), *fast(call)]))
+    if _is_fake(call):
+        if search.places:
+            raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which take a module that really runs")
+        return trace(None)
+    before = taken(call.model)
+    try:
+        return _searched(search, trace)
+    except CannotCompose as error:
+        first = error
+        if taken(call.model) != before:
+            raise _with_remedy(first) from first.__cause__
+    for is_strict in (True, False):
+        search = _Search(call, dict.fromkeys([*hooked(call.model), *scripted(call.model), *fast(call)]), Parts(call.home), is_strict)
+        try:
+            return _searched(search, trace)
+        except CannotCompose as error:
+            log.debug("parts of functions (strict: %s): %s", is_strict, error)
+    raise _with_remedy(first) from first.__cause__
+
+
+def _searched(search: _Search, trace: Trace) -> Any:
+    """What `trace` makes, as attempts leave more to PyTorch.
+
+    Raises:
+        CannotCompose: the first reason, where nothing that is left helps.
+    """
+    first: CannotCompose | None = None
+    before = taken(search.call.model)
+    for number in range(MAX_TRIES if search.parts is None else MAX_PARTS):
+        try:
+            with kept(search.call.model):
+                if not number and not search.places and search.parts is None:
+                    return trace(None)
+                with search.installed():
+                    recording = search.recorded()
+                    if not search.is_routed(recording):
+                        return trace(recording)
+        except CannotCompose as error:
+            log.debug("attempt %d: %s", number, error)
+            first = first or error
+            # Where not all is what it was, another attempt would find changed already what it should see changing.
+            if taken(search.call.model) != before or not search.goes_on_after(error):
+                raise first from first.__cause__
+    raise first or CannotCompose("what breaks the capture was not found")
+
+
+REMEDY = "moved into a separate submodule, that code is left to PyTorch and the rest is fused"
+
+
+def _with_remedy(error: CannotCompose) -> CannotCompose:
+    """The same with what usually helps."""
+    remedy = "return tensors in tuples, dicts or dataclasses (in transformers: `return_dict=False`, `use_cache=False`)" \
+        if "output" in str(error) else REMEDY
+    found = CannotCompose(f"{error}; {remedy}", error.traceback)
+    found.path = error.path
+    return found
+
+
+class _Search:
+    """What to leave, as attempts fail.
+
+    Attributes:
+        places: left so far.
+        answers: what forward() asks of values is answered as in the recorded run.
+    """
+
+    def __init__(self, call: Call, places: dict[Place, None], parts: Parts | None = None, is_strict: bool = True):
+        self.call, self.places, self.parts, self.is_strict = call, places, parts, is_strict
+        self.answers = False
+        self.refused: set[Place] = set()
+        self.asking: list[Place] = []
+        """Where values are asked for, by the error before they were answered."""
+        self.untried = [Place(path) for path in _children(call.model)]
+
+    def installed(self) -> AbstractContextManager[None]:
+        return self.parts.installed() if self.parts is not None else nullcontext()
+
+    def recorded(self) -> Recording:
+        made = self.parts.texts() if self.parts is not None else {}
+        places = [*self.places, *(Place(name=name, module="") for name in made)]
+        return recorded(self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict)
+
+    def is_routed(self, recording: Recording) -> bool:
+        """A submodule asks the same question again and again in one call: its answers choose among experts, and change with every input.
+
+        It is left then, and the search goes on.
+        """
+        if not recording.repeated or not self._leave(self.asking):
+            return False
+        self.answers, self.asking = False, []
+        return True
+
+    def goes_on_after(self, error: CannotCompose) -> bool:
+        """Change what is left, or answered, after an attempt that ended in `error`; False where nothing remains to be tried."""
+        if isinstance(error, Refused) and self.parts is not None and (at := self.parts.find(error.place.name)):
+            return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
+        if self.parts is not None and not isinstance(error, Refused) and self.parts.leave(error):
+            return True
+        if isinstance(error, Refused):
+            self.refused.add(error.place)
+            self.places.pop(error.place, None)
+            return self._leave(_outward(error.place, self.call))
+        if isinstance(error, ChangesState) and not error.path:
+            return False
+        found = list(candidates(error, self.call))
+        if not self.answers and _is_about_values(error):
+            self.answers, self.asking = True, found
+            return True
+        if isinstance(error, Unrepeatable) and self._leave(self.asking):
+            self.answers, self.asking = False, []
+            return True
+        if self._leave(found):
+            return True
+        if not found and not blamed(error.__cause__ or error) and error.path is None:
+            # Nothing says where it happened.
+            while self.untried:
+                place = self.untried.pop(0)
+                if self._leave([place]):
+                    return True
+        return False
+
+    def _leave(self, places: Iterable[Place]) -> bool:
+        for place in places:
+            if place not in self.refused and place not in self.places:
+                self.places.update(dict.fromkeys(one for one in like(place, self.call.model) if one not in self.refused))
+                return True
+        return False
+
+
+def _children(model: torch.nn.Module) -> list[str]:
+    """The outermost submodules that are no mere containers."""
+    found: list[str] = []
+    for path, module in model.named_modules():
+        if path and not isinstance(module, (*CONTAINERS, torch.nn.Sequential)) and not any(path.startswith(f"{one}.") for one in found):
+            found.append(path)
+    return found
+
+
+def _is_about_values(error: BaseException) -> bool:
+    chain = [error, error.__cause__, error.__context__]
+    return any(one is not None and ("data-dependent" in str(one) or "DataDependent" in type(one).__name__) for one in chain)
+
+
+def _is_fake(call: Call) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    held = [*call.tensors.values(), *call.model.parameters(), *call.model.buffers()]
+    return any(isinstance(t, FakeTensor) for t in held)
+
+
+def _outward(place: Place, call: Call) -> list[Place]:
+    """The modules around a place, innermost first."""
+    parts = place.path.split(".") if place.path else []
+    if place.name and place.module is None and place.path:
+        parts.append("")
+    around = [Place(".".join(parts[:n])) for n in range(len(parts) - 1, 0, -1)]
+    return [one for one in around if not isinstance(call.model.get_submodule(one.path), CONTAINERS)]
+
+
+CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+def like(place: Place, model: torch.nn.Module) -> Iterator[Place]:
+    """The place, and that of every other module of its class: what breaks one layer breaks them all."""
+    yield place
+    if place.module is None and place.path:
+        kind = type(model.get_submodule(place.path))
+        if not kind.__module__.startswith("torch.nn.modules.container"):
+            for path, module in model.named_modules():
+                if type(module) is kind and path:
+                    yield Place(path, place.name)
+
+
+def candidates(error: BaseException, call: Call) -> Iterator[Place]:
+    """Places on the way to an exception, innermost first; the model's own forward is none."""
+    path = getattr(error, "path", None)
+    if path:
+        yield Place(path)
+        yield from _outward(Place(path), call)
+        return
+    cause = error.__cause__ or error.__context__ or error
+    paths = {id(module): path for path, module in call.model.named_modules()}
+    frames = []
+    step = cause.__traceback__
+    while step is not None:
+        frames.append(step.tb_frame)
+        step = step.tb_next
+    for frame in reversed(frames):
+        if not _is_theirs(frame):
+            continue
+        code = frame.f_code
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(owner, torch.nn.Module):
+            path = paths.get(id(owner))
+            if path is None:
+                continue
+            if code.co_name in ("forward", "__call__") or getattr(getattr(type(owner), code.co_name, None), "__code__", None) is not code:
+                if path:
+                    yield Place(path)
+            else:
+                yield Place(path, code.co_name)
+                if path:
+                    yield Place(path)
+            continue
+        function = frame.f_globals.get(code.co_name)
+        if isinstance(function, types.FunctionType) and function.__code__ is code and not _is_entry(function, call):
+            name = "" if frame.f_globals is call.home else str(frame.f_globals.get("__name__"))
+            yield Place(name=code.co_name, module=name)
+
+
+def _is_theirs(frame: types.FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__"))
+    if name.partition(".")[0] == dvk.__name__ and not name.startswith("dvk.tasks.entry"):
+        return False
+    return name.partition(".")[0] != "torch" or (name.startswith("torch.nn") and name != "torch.nn.modules.module")
+
+
+def _is_entry(function: types.FunctionType, call: Call) -> bool:
+    inner = getattr(type(call.model).forward, "__closure__", None) or ()
+    held = [getattr(call.model, "function", None), *(cell.cell_contents for cell in inner)]
+    return any(one is function for one in held)
+
+
+def scripted(model: torch.nn.Module) -> list[Place]:
+    """Submodules that TorchScript runs."""
+    return [Place(path) for path, module in model.named_modules() if path and isinstance(module, torch.jit.ScriptModule)]
+
+
+def hooked(model: torch.nn.Module) -> list[Place]:
+    """Submodules with hooks around their forward."""
+    return [Place(path) for path, module in model.named_modules() if path and (module._forward_hooks or module._forward_pre_hooks)]
+
+
+def fast(call: Call) -> list[Place]:
+    """Attention layers that run as one of torch's fused functions, given a mask."""
+    model = call.model
+    if _is_fake(call) or not any(isinstance(m, LAYERS) and not m.training for m in model.modules()):
+        return []
+    seen: dict[Place, None] = {}
+    paths = {id(module): path for path, module in model.named_modules()}
+    stack: list[tuple[str, bool]] = []
+    real = torch.nn.Module.__call__
+    before = {name: getattr(torch, name) for name in FAST}
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        masked = any(value is not None and "mask" in name for name, value in kwargs.items()) or \
+            (isinstance(self, (torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)) and any(a is not None for a in args[1:]))
+        stack.append((paths.get(id(self), ""), masked))
+        try:
+            return real(self, *args, **kwargs)
+        finally:
+            stack.pop()
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if stack and stack[-1][0] and (stack[-1][1] or function is before["_nested_tensor_from_mask"]):
+                seen[Place(stack[-1][0])] = None
+            return function(*args, **kwargs)
+
+        return run
+
+    args, kwargs = call.arguments([t.detach().clone() for t in call.tensors.values()])
+    state = [(b, b.detach().clone()) for b in model.buffers()]
+    for name, function in before.items():
+        setattr(torch, name, noting(function))
+    torch.nn.Module.__call__ = called  # type: ignore[method-assign]
+    try:
+        with torch.no_grad(), torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]):
+            model.forward(*args, **kwargs)
+    except ZeroDivisionError:
+        return []
+    finally:
+        torch.nn.Module.__call__ = real  # type: ignore[method-assign]
+        for name, function in before.items():
+            setattr(torch, name, function)
+        with torch.no_grad():
+            for buffer, value in state:
+                if buffer._version:
+                    buffer.copy_(value)
+    return list(seen)
+
+
+def is_worthwhile(graph: Graph) -> bool:
+    """Some operator of the graph can become a kernel."""
+    from dvk.composer.ir.effects import is_view, packet_of
+    from dvk.composer.lowering.dispatch import OWN, RULES, register_rules
+
+    register_rules()
+    return any(packet_of(n.op) in RULES or packet_of(n.op) in OWN for n in graph.nodes if n.op.startswith("aten.") and not is_view(n))
+
+
+class Unrepeatable(CannotCompose):
+    """A program would go back to the original too late."""
+
+
+def check_repeatable(graph: Graph) -> None:
+    """Refuse a graph that may go back to the original after something that must not happen twice.
+
+    Raises:
+        CannotCompose: a value is asked for after a write, after random numbers, or after a call left to PyTorch in train mode.
+    """
+    from dvk.composer.ir.effects import draws, written
+
+    before, once = "", False
+    for node in graph.nodes:
+        once = once or bool(node.kwargs.get("once"))
+        if node.op == "expect" and (before or once):
+            raise Unrepeatable(f"a value is asked for after {before or 'state has changed'}, which must not happen twice")
+        is_part = node.op == "left" and str(node.kwargs["place"][2]).startswith(PREFIX)
+        if is_part and (once or before) and not node.kwargs.get("steady"):
+            raise Unrepeatable(f"`{node.kwargs['place'][2]}` may return other kinds of values, after {before or 'state has changed'}")
+        if written(node) or draws(node) or (node.op == "left" and graph.training):
+            before = node.op

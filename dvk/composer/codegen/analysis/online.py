@@ -1,0 +1,147 @@
+"""One-pass forms of two dependent reductions: softmax's maximum and sum, and a variance's mean and squares.
+
+Every lane keeps partial results of its own and corrects them as it goes, so the row is read once
+where the definition reads it twice. Exact up to rounding for finite rows. A row of −inf alone has
+an exp-sum of NaN, as two passes have it; a row with an infinity has mean NaN where two passes make
+it infinite, and its variance is NaN either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dvk.composer.ir.loops import Instr, Kernel, Ref
+
+
+@dataclass(frozen=True)
+class SoftmaxPair:
+    """max(x) and the sum of exp(x − max)."""
+
+    first: Instr
+    second: Instr
+
+    def step(self, x: str, mask: str, tiles: str) -> list[str]:
+        """Lines that take one more tile into `acc…`; `tiles` counts them from 1."""
+        del tiles
+        top, total = self.first.id, self.second.id
+        return [
+            f"top{top} = " + (f'tl.where({mask}, {x}, float("-inf"))' if mask else x),
+            f"peak = tl.maximum(acc{top}, top{top})",
+            # A lane that has seen nothing but -inf would compute -inf - (-inf).
+            'shift = tl.where(peak == float("-inf"), 0.0, peak)',
+            f"acc{total} = acc{total} * tl.exp(acc{top} - shift) + tl.exp(top{top} - shift)",
+            f"acc{top} = peak",
+        ]
+
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
+        """What summing (or the maximum) over lanes or pieces turns into the value of the row, or of a `piece` of it."""
+        del count, length
+        top = self.first.id
+        if reduce is self.first:
+            return f"{prefix}{top}"
+        # The sum of a row of -inf alone is NaN; a piece of -inf alone adds nothing to its row.
+        shift = f'tl.where(v{top} == float("-inf"), 0.0, v{top})' if piece else f"v{top}"
+        return f"{prefix}{self.second.id} * tl.exp({prefix}{top} - {shift})"
+
+
+@dataclass(frozen=True)
+class VariancePair:
+    """sum(x) and the sum of (x − mean)²: Welford's update in a lane, Chan's formula between lanes and pieces."""
+
+    first: Instr
+    second: Instr
+
+    def step(self, x: str, mask: str, tiles: str) -> list[str]:
+        """Lines that take one more tile; the lane's mean is kept in the sum's accumulator."""
+        total, squares = self.first.id, self.second.id
+        gap = f"{x} - acc{total}"
+        lines = [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}"]
+        if tiles == "1":
+            return [*lines, f"acc{total} += gap"]
+        return [*lines, f"step = gap * (1.0 / ({tiles}))", f"acc{total} += step", f"acc{squares} += gap * (gap - step)"]
+
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
+        """As for softmax; `count` elements lie behind each partial result, `length` behind all of them."""
+        del piece
+        total, squares = f"{prefix}{self.first.id}", f"{prefix}{self.second.id}"
+        if reduce is self.first:
+            return f"{total} * {count}" if prefix == "acc" else total
+        mean = total if prefix == "acc" else f"{total} / tl.maximum({count}, 1)"
+        away = f"({mean} - v{self.first.id} / {length})"
+        return f"{squares} + {count} * {away} * {away}"
+
+
+Pair = SoftmaxPair | VariancePair
+
+
+def online_pair(kernel: Kernel) -> Pair | None:
+    """The first pair of reductions in the kernel that can be made in one pass."""
+    for second in kernel.instrs:
+        if second.op == "reduce_sum" and second.type == "float32":
+            pair = _softmax(kernel, second) or _variance(kernel, second)
+            if pair is not None:
+                return pair
+    return None
+
+
+def _softmax(kernel: Kernel, second: Instr) -> SoftmaxPair | None:
+    power = _operand(kernel, second, 0)
+    shifted = _operand(kernel, power, 0) if power is not None and power.op == "exp" else None
+    top = _operand(kernel, shifted, 1) if shifted is not None and shifted.op == "sub" else None
+    if shifted is None or top is None or top.op != "reduce_max" or top.args != shifted.args[:1]:
+        return None
+    if not _is_single(kernel, top):
+        return None
+    return SoftmaxPair(top, second)
+
+
+def _variance(kernel: Kernel, second: Instr) -> VariancePair | None:
+    square = _operand(kernel, second, 0)
+    if square is None or square.op != "mul" or square.args[0] != square.args[1]:
+        return None
+    centred = _operand(kernel, square, 0)
+    mean = _operand(kernel, centred, 1) if centred is not None and centred.op == "sub" else None
+    total = _operand(kernel, mean, 0) if mean is not None and mean.op == "mul" else None
+    if centred is None or mean is None or total is None or total.op != "reduce_sum" or total.args != centred.args[:1]:
+        return None
+    weight = mean.args[1]
+    if isinstance(weight, Ref) or abs(weight * kernel.row_length - 1.0) > 1e-6 or not _is_single(kernel, total):
+        return None
+    return VariancePair(total, second)
+
+
+def _is_single(kernel: Kernel, reduce: Instr) -> bool:
+    """A float32 reduction of a float32 value that varies along the row."""
+    x = _operand(kernel, reduce, 0)
+    return x is not None and x.type == reduce.type == "float32" and not kernel.is_row_value(x)
+
+
+def _operand(kernel: Kernel, instr: Instr | None, position: int) -> Instr | None:
+    if instr is None or len(instr.args) <= position:
+        return None
+    argument = instr.args[position]
+    return kernel.instrs[argument.id] if isinstance(argument, Ref) else None
+
+
+_STRICT = {"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "expm1",
+           "log1p", "abs", "as", "cast_float16", "cast_bfloat16", "cast_float32", "reduce_sum"}
+"""Operations whose result is NaN whenever an operand is."""
+
+
+def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
+    """A NaN in the row reaches every output that uses the maximum by way of the exp-sum: the maximum may ignore it."""
+    pairs = [_softmax(kernel, i) for i in kernel.instrs if i.op == "reduce_sum"]
+    pair = next((p for p in pairs if p is not None and p.first is top), None)
+    if pair is None:
+        return False
+    tainted: set[int] = {pair.second.id}
+    exposed: set[int] = {top.id}
+    for instr in kernel.instrs:
+        args = {a.id for a in instr.args if isinstance(a, Ref)}
+        if instr.id in tainted or (args & tainted and instr.op in _STRICT):
+            tainted.add(instr.id)
+        elif args & exposed:
+            if instr.op not in ("sub", "exp"):
+                return False
+            exposed.add(instr.id)
+    return not any(s.value in exposed for s in kernel.stores)

@@ -1,0 +1,188 @@
+"""Tiles: how loop variables become program numbers and lanes, and how element offsets are written over them.
+
+An `Axis` is a run of loop variables walked as one flat number. Its value is a scalar (a program's
+own row) or a vector of `block` lanes; a tile has at most two vector axes. An offset is written with
+as few divisions as the access allows: neighbouring variables that memory walks as one stay one term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.loops import READS, Kernel
+from dvk.composer.ir.symint import Size
+
+INT32 = 2**31
+
+
+@dataclass
+class Axis:
+    """One flat index; `block` 1 makes it a scalar."""
+
+    name: str
+    vars: tuple[Var, ...]
+    block: int = 1
+    masked: bool = False
+    """Lanes may lie beyond `size`, so accesses need the mask `{name}mask`."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(v.size for v in self.vars)
+
+    @property
+    def program(self) -> str:
+        """Name of the program digit that numbers its blocks."""
+        return self.name if self.block == 1 else f"{self.name}id"
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.size // self.block)
+
+
+@dataclass
+class Tile:
+    """The axes of a kernel, and the text being written for it."""
+
+    axes: list[Axis]
+    wide: bool = False
+    """Offsets need 64 bits."""
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    _digits: list[dict[tuple[str, int, int], str]] = field(default_factory=lambda: [{}])
+
+    @property
+    def vectors(self) -> list[Axis]:
+        return [a for a in self.axes if a.block > 1]
+
+    def put(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def enter(self, text: str) -> None:
+        self.put(text)
+        self.depth += 1
+        self._digits.append({})
+
+    def leave(self) -> None:
+        self.depth -= 1
+        self._digits.pop()
+
+    # -------------------------------------------------------------- axes
+
+    def lanes(self, axis: Axis) -> str:
+        """`tl.arange` along the axis, shaped for the tile."""
+        text = f"tl.arange(0, {axis.block})" + (".to(tl.int64)" if self.wide else "")
+        if len(self.vectors) == 2:
+            text += "[:, None]" if axis is self.vectors[0] else "[None, :]"
+        return text
+
+    def shape(self, axes: Iterable[Axis]) -> str:
+        """Shape of a value that varies along `axes`."""
+        chosen = [a.name for a in axes]
+        return "[" + ", ".join(str(a.block if a.name in chosen else 1) for a in self.vectors) + "]"
+
+    def define(self, axis: Axis, base: str) -> None:
+        """Declare the axis' index (and mask); `base` is its first lane."""
+        if axis.block == 1:
+            self.put(f"{axis.name} = {base}")
+        else:
+            self.put(f"{axis.name} = {'' if base == '0' else base + ' + '}{self.lanes(axis)}")
+        if axis.masked:
+            self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
+
+    def again(self, axis: Axis, base: str) -> None:
+        """Declare an axis anew: what was worked out of its former value holds no longer."""
+        for scope in self._digits:
+            for key in [key for key in scope if key[0] == axis.name]:
+                del scope[key]
+        self.define(axis, base)
+
+    def reaching(self, variables: Iterable[Var]) -> list[Axis]:
+        """Axes that carry any of the variables."""
+        wanted = set(variables)
+        return [a for a in self.axes if wanted & set(a.vars)]
+
+    def mask(self, axes: Iterable[Axis]) -> str:
+        """Conjunction of the masks of these axes, or nothing."""
+        return " & ".join(f"{a.name}mask" for a in axes if a.masked)
+
+    def programs(self, counts: list[tuple[str, int]], named: bool = False) -> dict[str, str]:
+        """Split the program number into digits, the last one fastest; the text that stands for each.
+
+        Args:
+            named: give a digit its name even where it is the only one.
+        """
+        live = [(n, c) for n, c in counts if c > 1 or isinstance(c, Size)]
+        found = {n: "0" for n, _ in counts}
+        whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        if len(live) == 1 and not named:
+            return {**found, live[0][0]: whole}
+        if live:
+            self.put(f"pid = {whole}")
+        step = 1
+        for position, (name, count) in enumerate(reversed(live)):
+            text = "pid" if step == 1 else f"pid // {step}"
+            self.put(f"{name} = {text}" + (f" % {count}" if position < len(live) - 1 else ""))
+            found[name] = name
+            step *= count
+        return found
+
+    def place(self, axis: Axis, program: str) -> None:
+        """Declare an axis whose blocks are numbered by a program digit."""
+        if axis.block > 1:
+            self.define(axis, program if program == "0" else f"{program} * {axis.block}")
+        elif axis.vars and program != axis.name:
+            self.define(axis, program)
+
+    # -------------------------------------------------------------- offsets
+
+    def _digit(self, axis: Axis, stride: int, modulus: int) -> str:
+        """The name of `axis // stride % modulus`, declared on first use."""
+        if stride == 1 and modulus == 0:
+            return axis.name
+        key = (axis.name, stride, modulus)
+        for scope in self._digits:
+            if key in scope:
+                return scope[key]
+        name = f"{axis.name}_{sum(k[0] == axis.name for scope in self._digits for k in scope)}"
+        text = axis.name + (f" // {stride}" if stride > 1 else "") + (f" % {modulus}" if modulus else "")
+        self.put(f"{name} = {text}")
+        self._digits[-1][key] = name
+        return name
+
+    def terms(self, axis: Axis, offset: Affine) -> list[str]:
+        """The axis' share of an offset, one text a run of variables that memory walks as one."""
+        inner = axis.size
+        runs: list[list[int]] = []  # coefficient, stride of the innermost variable, position of the outermost
+        previous = 0
+        for position, var in enumerate(axis.vars):
+            inner //= var.size
+            coef = offset.coef(var)
+            if coef and previous == coef * var.size:
+                runs[-1][:2] = [coef, inner]
+            elif coef:
+                runs.append([coef, inner, position])
+            previous = coef
+        out = []
+        for coef, stride, first in runs:
+            modulus = math.prod(v.size for v in axis.vars[first:]) // stride if first else 0
+            text = self._digit(axis, stride, modulus)
+            out.append(text if coef == 1 else f"{text} * {coef}")
+        return out
+
+    def offset(self, offset: Affine) -> str:
+        """Element offset as source text; `0` when it is constant zero."""
+        parts = [text for axis in self.axes for text in self.terms(axis, offset)]
+        if offset.const:
+            parts.append(str(offset.const))
+        return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+def needs_int64(kernel: Kernel) -> bool:
+    """Some element offset, or the flat index itself, does not fit in 32 bits with room for a block."""
+    spans = [i.offset.span() for i in kernel.instrs if i.op in READS] + [s.offset.span() for s in kernel.stores]
+    spans += [(0, kernel.inputs[i.buffer].last) for i in kernel.instrs if i.op == "gather"]
+    reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
+    return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)

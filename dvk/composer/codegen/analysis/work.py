@@ -1,0 +1,21 @@
+"""What kind of work a kernel is: what schedules, skills and evidence are told apart by."""
+
+from __future__ import annotations
+
+from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
+from dvk.composer.ir.loops import Kernel
+
+
+def does(kernel: Kernel) -> str:
+    """`pointwise`, `softmax`, `norm`, `product`, `convolution` or `reduction`: what kind of work a kernel is."""
+    if not kernel.reduced:
+        return "pointwise"
+    if any(i.op == "reduce_sum" and i.prim is not None and i.prim.attrs.get("contracted") for i in kernel.instrs):
+        return "convolution"
+    if kernel.family == "product":
+        return "product"
+    stores = any(not kernel.is_row_store(s) for s in kernel.stores)
+    operations = {i.op for i in kernel.instrs}
+    if isinstance(online_pair(kernel), SoftmaxPair) or {"reduce_max", "exp", "reduce_sum"} <= operations:
+        return "softmax" if stores else "logsumexp"
+    return "norm" if stores and {"reduce_sum"} & operations and {"rsqrt", "sqrt", "div"} & operations else "reduction"

@@ -1,0 +1,90 @@
+"""Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
+
+`schedules` lists what is worth measuring, `render` writes a function (`writer`; windows `pooling`, scans `scan`, products
+`matmul`, convolutions `convolution`), `prelude` what the functions need (`scalar`), FLAGS how they are compiled.
+
+Not covered: scatter, types wider than 8 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.composer.codegen.cpp import matmul, pooling, scan
+from dvk.composer.codegen.cpp.half_bits import as_bits
+from dvk.composer.codegen.cpp.scalar import prelude
+from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.ir.loops import Kernel
+
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fno-builtin-expf",
+    "-fno-builtin-exp",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
+"""GCC may not know exp by name: it would fold a clamped argument back into a branch around the call, and not vectorise.
+Products are rounded before they are added, as eager rounds them: contracted to one operation, √(x·x − y·y) for x = y
+is the root of a rounding error, NaN half of the time. Contraction gains nothing here, where memory is what costs.
+Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
+
+LOAD = ("library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)", "if library is None:", "    return False")
+"""Lines that compile and load its source."""
+
+OWN = {"window": pooling.schedules, "product": matmul.schedules, "scan": scan.schedules, "scan_column": scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
+__all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
+
+
+def default_schedule(kernel: Kernel) -> dict[str, Any]:
+    """What a person would write first."""
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)[0]
+    few_rows = kernel.family == "row" and kernel.num_rows < 4
+    return {
+        "parallel": "inner" if few_rows else "rows",
+        "chunk": 256 if kernel.family == "column" else 4096,
+        "width": 512,
+    }
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the default first."""
+    if kernel.family in OWN:
+        return OWN[kernel.family](kernel)
+    first = default_schedule(kernel)
+    options = [first]
+    chunks = (
+        (64, 256, 1024)
+        if kernel.family == "column"
+        else (1024, 4096, 16384)
+        if kernel.family == "pointwise"
+        else (4096,)
+    )
+    for parallel in ("rows", "inner") if kernel.family == "row" and kernel.num_rows < 64 else (first["parallel"],):
+        for chunk in chunks:
+            for width in (512, 256):
+                option = {"parallel": parallel, "chunk": chunk, "width": width}
+                if option not in options:
+                    options.append(option)
+    return options
+
+
+def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+    """C++ source of one kernel, without the prelude.
+
+    Args:
+        inplace: output number → input number that shares its memory (same offset in every element).
+    """
+    return Writer(as_bits(kernel), schedule, inplace or {}).function()
+
+
+def runtime(before: str) -> str:
+    """Module text of a drop-in with C++: what its source begins with, and how it is compiled."""
+    return f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{before}'''"

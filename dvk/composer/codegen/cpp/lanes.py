@@ -1,0 +1,54 @@
+"""How a C++ kernel walks the variable that SIMD runs over: in segments where bounds hold or do not, and what is known before it.
+
+The compiler sees from a segment's ends which conditions hold in it: joined or padded parts are read without asking for each element.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dvk.composer.ir.affine import Var
+from dvk.composer.ir.loops import Instr, Kernel
+
+if TYPE_CHECKING:
+    from dvk.composer.codegen.cpp.writer import Writer
+
+MAX_SEGMENTS = 6
+"""Segments beyond which the text grows for too little."""
+
+
+def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
+    """Where the lane is cut, so that every bound on the lane alone holds in the whole of a segment or nowhere in it."""
+    cuts = {0, lane.size}
+    for instr in kernel.instrs:
+        for part, count in instr.bounds:
+            if part.terms == ((lane, 1),):
+                cuts |= {cut for cut in (-part.const, count - part.const) if 0 < cut < lane.size}
+    ends = sorted(cuts)
+    return list(zip(ends, ends[1:], strict=False)) if len(ends) <= MAX_SEGMENTS + 1 else [(0, lane.size)]
+
+
+def row_segments(writer: Writer) -> list[tuple[int, int]]:
+    """The pieces in which a pass over a row walks it."""
+    lane = writer.k.reduced[-1]
+    cut = writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
+    return segments(writer.k, lane) if cut else [(0, lane.size)]
+
+
+def ahead(writer: Writer, needed: list[Instr]) -> list[Instr]:
+    """What is the same for the whole lane: declared before its loop, for the compiler does not move all of it out."""
+    if writer.arrays or writer.lane is None:
+        return []
+    return [i for i in needed if writer.lane not in i.vars and not (i.id in writer.kept or i.op.startswith("reduce_"))]
+
+
+def flat_kernel(writer: Writer, parallel: bool) -> None:
+    """Pointwise kernels as one vector loop over everything, each element's indices divided out."""
+    writer.put(f"#pragma omp {'parallel for ' if parallel else ''}simd")
+    writer.open(f"for (long t = 0; t < {writer.k.num_rows!r}; ++t)")
+    writer.decompose("t", list(writer.k.rows))
+    for instr in writer.k.instrs:
+        writer.scalar(instr)
+    for s in writer.k.stores:
+        writer.store(s)
+    writer.close()

@@ -1,0 +1,225 @@
+"""Scalar C++: types, literals and one expression an operation.
+
+Math functions are declared with the vector signatures of libmvec, so that loops with `exp` or `erf`
+vectorise without -ffast-math. NaN propagates through max and min.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dvk.composer.ir.loops import Instr, Kernel, Ref, nowhere
+from dvk.composer.ir.nodes import FLOATS, UNARY_FUNCTIONS, WHOLE
+from dvk.composer.ir.symint import Constant, Ratio, Size
+
+if TYPE_CHECKING:
+    from dvk.composer.codegen.cpp.writer import Writer
+
+STORAGE = {"float32": "float", "float64": "double", "float16": "unsigned short", "bfloat16": "unsigned short", "int64": "long",
+           "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
+REGISTER = {**STORAGE, "bool": "bool"}
+
+PRELUDE = """\
+#if __has_include(<features.h>)
+#include <features.h>
+#endif
+// The vector forms of all of these came with glibc 2.35; elsewhere the loops stay scalar, and link.
+#define VMATH __attribute__((const))
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+#undef VMATH
+#define VMATH __attribute__((simd("notinbranch"), const))
+#endif
+#endif
+extern "C" {
+VMATH float expf(float); VMATH float logf(float); VMATH float log1pf(float); VMATH float expm1f(float);
+VMATH float tanhf(float); VMATH float erff(float); VMATH float sinf(float); VMATH float cosf(float);
+VMATH float exp2f(float); VMATH float log2f(float);
+VMATH double exp(double); VMATH double log(double); VMATH double log1p(double); VMATH double expm1(double);
+VMATH double tanh(double); VMATH double erf(double); VMATH double sin(double); VMATH double cos(double);
+VMATH double exp2(double); VMATH double log2(double);
+}
+// The vector expf leaves its fast path for a whole vector when one argument is below -87, as masked softmax has them. Such
+// arguments are moved by a whole number, which is exact, and the result is multiplied by exp of it: denormals are kept.
+static inline float dvk_expf(float x) {
+  const float by = x < -104.0f ? 0.0f : x < -86.0f ? 1.26641655e-14f : 1.0f;
+  const float y = x < -104.0f ? -104.0f : x;
+  return expf(x < -86.0f ? y + 32.0f : y) * by;
+}
+static inline double dvk_exp(double x) {
+  const double by = x < -746.0 ? 0.0 : x < -700.0 ? 1.6038108905486378e-28 : 1.0;
+  const double y = x < -746.0 ? -746.0 : x;
+  return exp(x < -700.0 ? y + 64.0 : y) * by;
+}
+"""
+FUNCTIONS = "extern \"C\" {\n" + "".join(
+    f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in UNARY_FUNCTIONS[10:]) + """\
+VMATH float atan2f(float, float); VMATH double atan2(double, double); float fmodf(float, float);
+}
+// GCC 12 fails on vectors with its __builtin_signbit.
+static inline bool dvk_signbitf(float x) { int i; __builtin_memcpy(&i, &x, 4); return i < 0; }
+static inline bool dvk_signbit(double x) { long i; __builtin_memcpy(&i, &x, 8); return i < 0; }
+"""
+ORDER = """\
+// As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
+static inline long dvk_order(float x) {
+  int i; float y = x != x ? __builtin_nanf("") : x == 0.0f ? 0.0f : x; __builtin_memcpy(&i, &y, 4);
+  return i ^ ((i >> 31) & 0x7fffffff);
+}
+static inline float dvk_unorder(long order) {
+  int i = (int)order; i ^= (i >> 31) & 0x7fffffff; float x; __builtin_memcpy(&x, &i, 4);
+  return x;
+}
+"""
+GATHER = """\
+// Read before it is asked whether the place exists: a load under a condition would not become a vector's.
+static inline bool dvk_in(long at, long size) { return (unsigned long)at < (unsigned long)size; }
+static inline long dvk_at(long at, long size) { return dvk_in(at, size) ? at : 0; }
+template <class T> static inline T dvk_pick(bool in, T value, T other) { return in ? value : other; }
+"""
+HALF = """\
+// Both ways by integers: GCC makes no vectors of conversions from and to _Float16. Rounds to nearest even, NaN stays NaN.
+static inline float h2f(unsigned short h) {
+  unsigned u = (h & 0x7fffu) << 13, low; const unsigned exponent = u & 0x0f800000u; float f;
+  u += 0x38000000u + (exponent == 0x0f800000u ? 0x38000000u : 0u);
+  low = u + 0x00800000u; __builtin_memcpy(&f, &low, 4);
+  f -= 6.103515625e-05f; __builtin_memcpy(&low, &f, 4);
+  u = (exponent == 0 ? low : u) | (unsigned)(h & 0x8000u) << 16;
+  __builtin_memcpy(&f, &u, 4); return f;
+}
+static inline unsigned short f2h(float x) {
+  unsigned u, low; __builtin_memcpy(&u, &x, 4);
+  const unsigned sign = u & 0x80000000u; u ^= sign;
+  float f; __builtin_memcpy(&f, &u, 4);
+  f += 0.5f; __builtin_memcpy(&low, &f, 4);
+  const unsigned usual = (u - 0x37fff001u + ((u >> 13) & 1u)) >> 13, large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const unsigned r = u < 0x38800000u ? low - 0x3f000000u : usual;
+  return (unsigned short)((u >= 0x47800000u ? large : r) | sign >> 16);
+}
+"""
+BF16 = """\
+static inline float bf2f(unsigned short h) { unsigned u = (unsigned)h << 16; float f; __builtin_memcpy(&f, &u, 4); return f; }
+static inline unsigned short f2bf(float f) {
+  unsigned u; __builtin_memcpy(&u, &f, 4);
+  unsigned r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return f != f ? 0x7fc0 : (unsigned short)r;
+}
+"""
+
+_CALLS = {*UNARY_FUNCTIONS, "atan2", "fmod"}
+_ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearbyint", "sqrt": "sqrt", "abs": "fabs"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+          "and": "&", "or": "|", **WHOLE}
+
+
+def prelude(kernels: Iterable[Kernel]) -> str:
+    """Declarations the kernels need."""
+    kernels = list(kernels)
+    ordered = any(i.op in ("order", "unorder") for k in kernels for i in k.instrs)
+    types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
+    types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
+    placed = any(i.op == "gather" for k in kernels for i in k.instrs)
+    functions = any(f"{name}f(" in FUNCTIONS for k in kernels for i in k.instrs for name in [i.op])
+    parts = ((FUNCTIONS, functions), (ORDER, ordered), (GATHER, placed), (BF16, "bfloat16" in types), (HALF, "float16" in types))
+    return PRELUDE + "".join(text for text, wanted in parts if wanted)
+
+
+def literal(value: bool | int | float, want: str) -> str:
+    """A number as a C++ literal of the wanted register type."""
+    if want == "bool":
+        return "true" if value else "false"
+    if isinstance(value, (Size, Ratio, Constant)):
+        return f"({REGISTER[want]}){value}"
+    if want in ("float32", "float64"):
+        value = value if isinstance(value, float) else float(value)
+        if math.isinf(value):
+            return ("-" if value < 0 else "") + ("__builtin_inff()" if want == "float32" else "__builtin_inf()")
+        if math.isnan(value):
+            return '__builtin_nan("")'
+        return repr(value) + ("f" if want == "float32" else "")
+    return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
+
+
+def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
+    """An element in memory as a register value."""
+    return {"bfloat16": f"bf2f({cell})", "float16": half[0].format(cell), "bool": f"({cell} != 0)"}.get(dtype, cell)
+
+
+def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
+    """A register value as memory holds it."""
+    kinds = {"bfloat16": f"f2bf({value})", "float16": half[1].format(value), "bool": f"(unsigned char)({value} ? 1 : 0)"}
+    return kinds.get(dtype, f"({STORAGE[dtype]}){value}")
+
+
+def gathered(writer: Writer, instr: Instr) -> str:
+    """An element at a computed place, or what stands for one that does not exist."""
+    buffer = writer.k.inputs[instr.buffer]
+    # A vector gathers by 32-bit places at once, and half as many by longer ones.
+    kind = "int" if buffer.last < 1 << 31 else "long"
+    places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
+    steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
+    there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
+    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
+    if not there:
+        return value
+    other = nowhere(instr.type) if instr.type in FLOATS else instr.fill
+    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(other, instr.type)})"
+
+
+def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
+    """One scalar operation on operands already of the compute type."""
+    op, single = instr.op, instr.compute == "float32"
+    suffix = "f" if single else ""
+    one = literal(1, instr.compute)
+    if instr.call is not None:
+        return instr.call.form.format(*a)
+    if op in _INFIX:
+        return f"({a[0]} {_INFIX[op]} {a[1]})"
+    if op == "exp":
+        return f"dvk_exp{suffix}({a[0]})"
+    if op in _CALLS:
+        return f"{op}{suffix}({', '.join(a)})"
+    if op == "signbit":
+        return f"dvk_signbit{suffix}({a[0]})"
+    if op == "abs" and instr.compute not in ("float32", "float64"):
+        return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
+    if op in _ROUND:
+        return f"__builtin_{_ROUND[op]}{suffix}({a[0]})"
+    if op in ("order", "unorder"):
+        return f"dvk_{op}({a[0]})"
+    if op in ("high", "low"):
+        return f"({a[0]} >> 32)" if op == "high" else f"({a[0]} & 0xffffffffL)"
+    if op == "neg":
+        return f"(-{a[0]})"
+    if op == "rsqrt":
+        return f"({one} / __builtin_sqrt{suffix}({a[0]}))"
+    if op == "reciprocal":
+        return f"({one} / {a[0]})"
+    if op == "sigmoid":
+        return f"({one} / ({one} + dvk_exp{suffix}(-{a[0]})))"
+    if op == "sign":
+        return f"({REGISTER[instr.compute]})(({a[0]} > 0) - ({a[0]} < 0))"
+    if op in ("max", "min"):
+        sign = "<" if op == "max" else ">"
+        if not isinstance(instr.args[1], Ref):
+            return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
+        # Of +0 and -0 the second, as in eager's vectors.
+        return f"(({a[1]} {sign} {a[0]} || {a[0]} != {a[0]}) ? {a[0]} : {a[1]})"
+    if op == "where":
+        return f"({condition[0]} ? {a[1]} : {a[2]})"
+    if op == "not":
+        return f"(!{condition[0]})"
+    if op == "isnan":
+        return f"({a[0]} != {a[0]})"
+    if op == "isinf":
+        return f"(__builtin_fabs{suffix}({a[0]}) == {literal(math.inf, instr.compute)})"
+    if op == "as":
+        return a[0]
+    if op == "cast_float16":
+        return f"({half[0].format(half[1].format(a[0]))})"
+    if op == "cast_bfloat16":
+        return f"bf2f(f2bf({a[0]}))"
+    assert op.startswith("cast_"), op
+    return a[0]

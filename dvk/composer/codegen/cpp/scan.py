@@ -1,0 +1,276 @@
+"""Scans in C++: blocks of a row whose elementwise work is vector loops around one serial loop, or vectors of columns.
+
+Along memory a task is a row: a block's operands are made in a vector loop, scanned by a plain one, and what follows is a
+vector loop again. Few long rows may be cut into pieces (`parallel: "inner"`): threads first reduce each piece, then scan
+it from what stands before it. Across memory a task is a piece of the fastest row variable, with one running value a
+column. Sums and products run in double, as torch's own do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dvk.composer.codegen.cpp.rows import larger
+from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.ir.affine import Var
+from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.nodes import FLOATS
+
+if TYPE_CHECKING:
+    from dvk.composer.codegen.cpp.writer import Writer
+
+BLOCK = 512
+"""Elements of a row that are made, scanned and used while they are in the L1 cache."""
+RUNS = 8
+"""Runs of a block that are scanned side by side."""
+PIECES = 64
+"""Pieces that a long row is cut into."""
+LONG = 1 << 15
+"""Elements of a row that is worth pieces."""
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the default first."""
+    if kernel.family == "scan_column":
+        return [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (1024, 256, 64) for width in (512, 256)]
+    found: list[dict[str, Any]] = [{"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)]
+    found.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
+    if kernel.num_rows < 16 and _splits(kernel):
+        pieces = {"parallel": "inner", "chunk": BLOCK, "width": 512}
+        found.insert(0 if kernel.num_rows < 4 and kernel.row_length >= LONG else 1, pieces)
+    return found
+
+
+def _splits(kernel: Kernel) -> bool:
+    """Pieces of a row can be reduced ahead: it is one run, and no scan waits for another."""
+    scans = [i for i in kernel.instrs if i.op.startswith("scan_")]
+    return len(kernel.reduced) == 1 and kernel.row_length > PIECES and not any(
+        _needs(kernel, _operand(s)) & {o.id for o in scans} for s in scans)
+
+
+def scan_kernel(writer: Writer) -> None:
+    """The body of the function."""
+    if writer.k.family == "scan_column":
+        _columns(writer)
+    elif writer.schedule["parallel"] == "inner":
+        _pieces(writer)
+    else:
+        writer.parallel_for("t", writer.k.num_rows)
+        writer.decompose("t", list(writer.k.rows))
+        _row_values(writer)
+        _start(writer, _scans(writer.k))
+        _walk(writer)
+        writer.close()
+
+
+def _row_values(writer: Writer) -> None:
+    for instr in writer.k.instrs:
+        if writer.k.is_row_value(instr):
+            writer.scalar(instr)
+
+
+def _scans(kernel: Kernel) -> list[Instr]:
+    return [i for i in kernel.instrs if i.op.startswith("scan_")]
+
+
+def _operand(scan: Instr) -> int:
+    source = scan.args[0]
+    assert isinstance(source, Ref)
+    return source.id
+
+
+def _needs(kernel: Kernel, target: int) -> set[int]:
+    """Element-level values behind one, itself included; scans are where it ends."""
+    found: set[int] = set()
+    pending = [target]
+    while pending:
+        instr = kernel.instrs[pending.pop()]
+        if instr.id not in found and not kernel.is_row_value(instr):
+            found.add(instr.id)
+            if not instr.op.startswith("scan_"):
+                pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+    return found
+
+
+def _wide(scan: Instr) -> str:
+    """The type that a scan runs in."""
+    return "double" if scan.type == "float32" and scan.op in ("scan_sum", "scan_prod") else REGISTER[scan.type]
+
+
+def _start(writer: Writer, scans: Iterable[Instr]) -> None:
+    for scan in scans:
+        writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
+
+
+def _identity(scan: Instr) -> str:
+    if scan.op in ("scan_sum", "scan_prod"):
+        return "0" if scan.op == "scan_sum" else "1"
+    return "-__builtin_inf()" if scan.type in FLOATS else "-__LONG_MAX__ - 1"
+
+
+def _join(scan: Instr, total: str, value: str) -> str:
+    """Text that takes one more value into a running one."""
+    if scan.op in ("scan_sum", "scan_prod"):
+        return f"{total} {'+' if scan.op == 'scan_sum' else '*'}= {value};"
+    return larger(total, value, scan.type)
+
+
+def _values(writer: Writer, ids: set[int], buffered: set[int]) -> None:
+    """Declare values of one element; scans that are done stand in their buffers."""
+    for instr in writer.k.instrs:
+        if instr.id in ids:
+            if instr.id in buffered:
+                writer.put(f"const {REGISTER[instr.type]} v{instr.id} = b{instr.id}[l];")
+            elif not instr.op.startswith("scan_"):
+                writer.scalar(instr)
+
+
+def _walk(writer: Writer, start: str = "0", stop: str = "") -> None:
+    """Scan a row, or a piece of it, block by block."""
+    k = writer.k
+    *outer, lane = k.reduced
+    scans = _scans(k)
+    backward = scans[0].backward
+    for var in outer:
+        name, last = writer.names[var], repr(var.size - 1)
+        turn = f"long {name} = {last}; {name} >= 0; --{name}" if backward else f"long {name} = 0; {name} <= {last}; ++{name}"
+        writer.open(f"for ({turn})")
+    stop, block = stop or repr(lane.size), int(writer.schedule["chunk"])
+    writer.open(f"for (long n = 0; n < ({stop} - {start} + {block - 1}) / {block}; ++n)")
+    if backward:
+        writer.put(f"const long hi = {stop} - n * {block}, lo = hi - {block} > {start} ? hi - {block} : {start}, len = hi - lo;")
+    else:
+        writer.put(f"const long lo = {start} + n * {block}, hi = lo + {block} < {stop} ? lo + {block} : {stop}, len = hi - lo;")
+    done: set[int] = set()
+    for scan in scans:
+        writer.put(f"{REGISTER[scan.type]} b{scan.id}[{block}];")
+        _lanes(writer, lane)
+        _values(writer, _needs(k, _operand(scan)), done)
+        writer.put(f"b{scan.id}[l] = {writer.arg(scan.args[0], scan.type)};")
+        writer.close()
+        _run(writer, scan, block)
+        done.add(scan.id)
+    stores = [s for s in k.stores if not k.is_row_store(s)]
+    _lanes(writer, lane)
+    _values(writer, set().union(*(_needs(k, s.value) for s in stores)), done)
+    for s in stores:
+        writer.store(s)
+    writer.close()
+    for _ in range(len(outer) + 1):
+        writer.close()
+    for s in k.stores:
+        if k.is_row_store(s) and not start.startswith("p"):
+            writer.store(s)
+
+
+def _run(writer: Writer, scan: Instr, block: int) -> None:
+    """Scan the operands of a block: a whole one as several runs side by side, for each step of one waits for the last."""
+    kind, part, name = _wide(scan), block // RUNS, scan.id
+    turn = "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
+    writer.open(f"if (len == {block})")
+    writer.put(f"{kind} d[{block}], e[{RUNS}];")
+    writer.put(f"for (int j = 0; j < {RUNS}; ++j) e[j] = {_identity(scan)};")
+    writer.open(turn % part)
+    writer.put(f"#pragma GCC unroll {RUNS}")
+    writer.put(f"for (int j = 0; j < {RUNS}; ++j) {{ {_join(scan, 'e[j]', f'b{name}[j * {part} + l]')} d[j * {part} + l] = e[j]; }}")
+    writer.close()
+    writer.open(f"for (int n = 0; n < {RUNS}; ++n)")
+    writer.put(f"const int j = {f'{RUNS - 1} - n' if scan.backward else 'n'};")
+    writer.put("#pragma omp simd")
+    writer.put(f"for (long l = j * {part}; l < (j + 1) * {part}; ++l) "
+               f"{{ {kind} y = c{name}; {_join(scan, 'y', 'd[l]')} b{name}[l] = y; }}")
+    writer.put(_join(scan, f"c{name}", "e[j]"))
+    writer.close()
+    writer.close()
+    writer.open("else")
+    writer.open(turn % "len")
+    writer.put(f"{_join(scan, f'c{name}', f'b{name}[l]')} b{name}[l] = c{name};")
+    writer.close()
+    writer.close()
+
+
+def _lanes(writer: Writer, lane: Var) -> None:
+    writer.put("#pragma omp simd")
+    writer.open("for (long l = 0; l < len; ++l)")
+    writer.put(f"const long {writer.names[lane]} = lo + l;")
+
+
+def _pieces(writer: Writer) -> None:
+    """Every row in pieces: their totals, what stands before each, and their scans."""
+    k = writer.k
+    (lane,) = k.reduced
+    scans = _scans(k)
+    chunk = -(-lane.size // PIECES)
+    writer.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
+    writer.decompose("t", list(k.rows))
+    _row_values(writer)
+    for scan in scans:
+        writer.put(f"{_wide(scan)} s{scan.id}[{PIECES}];")
+    end = repr(lane.size)
+    bounds = f"const long pl = p * {chunk} < {end} ? p * {chunk} : {end}, ph = pl + {chunk} < {end} ? pl + {chunk} : {end};"
+    writer.parallel_for("p", PIECES)
+    writer.put(bounds)
+    _start(writer, scans)
+    writer.open(f"for (long {writer.names[lane]} = pl; {writer.names[lane]} < ph; ++{writer.names[lane]})")
+    _values(writer, set().union(*(_needs(k, _operand(s)) for s in scans)), set())
+    for scan in scans:
+        writer.put(_join(scan, f"c{scan.id}", writer.arg(scan.args[0], scan.type)))
+    writer.close()
+    for scan in scans:
+        writer.put(f"s{scan.id}[p] = c{scan.id};")
+    writer.close()
+    for scan in scans:
+        turn = f"long p = {PIECES - 1}; p >= 0; --p" if scan.backward else f"long p = 0; p < {PIECES}; ++p"
+        writer.open("")
+        writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
+        writer.open(f"for ({turn})")
+        writer.put(f"const {_wide(scan)} own = s{scan.id}[p]; s{scan.id}[p] = c{scan.id}; {_join(scan, f'c{scan.id}', 'own')}")
+        writer.close()
+        writer.close()
+    writer.parallel_for("p", PIECES)
+    writer.put(bounds)
+    for scan in scans:
+        writer.put(f"{_wide(scan)} c{scan.id} = s{scan.id}[p];")
+    _walk(writer, "pl", "ph")
+    writer.close()
+    for s in k.stores:
+        if k.is_row_store(s):
+            writer.store(s)
+    writer.close()
+
+
+def _columns(writer: Writer) -> None:
+    """Vectors of columns that walk down together."""
+    k = writer.k
+    lane = writer.lane or Var(1)
+    writer.names.setdefault(lane, "i0")
+    chunk = min(int(writer.schedule["chunk"]), max(lane.size, 1))
+    pieces = -(-lane.size // chunk)
+    outer = [v for v in k.rows if v is not lane]
+    tasks = pieces
+    for var in outer:
+        tasks *= var.size
+    writer.parallel_for("t", tasks)
+    writer.decompose("t", [*outer, ("p", pieces)])
+    writer.lane_piece(lane, chunk)
+    scans = _scans(k)
+    for scan in scans:
+        writer.put(f"{_wide(scan)} c{scan.id}[{chunk}]; for (long l = 0; l < len; ++l) c{scan.id}[l] = {_identity(scan)};")
+    for var in k.reduced:
+        name, last = writer.names[var], repr(var.size - 1)
+        turn = f"long {name} = {last}; {name} >= 0; --{name}" if scans[0].backward else f"long {name} = 0; {name} <= {last}; ++{name}"
+        writer.open(f"for ({turn})")
+    _lanes(writer, lane)
+    for instr in k.instrs:
+        if instr.op.startswith("scan_"):
+            writer.put(_join(instr, f"c{instr.id}[l]", writer.arg(instr.args[0], instr.type)))
+            writer.put(f"const {REGISTER[instr.type]} v{instr.id} = c{instr.id}[l];")
+        else:
+            writer.scalar(instr)
+    for s in k.stores:
+        writer.store(s)
+    writer.close()
+    for _ in k.reduced:
+        writer.close()
+    writer.close()

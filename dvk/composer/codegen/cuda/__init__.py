@@ -1,0 +1,79 @@
+"""Render a kernel as CUDA C++ for NVRTC: the third counterpart of `cpp/__init__.py` and `triton/__init__.py`.
+
+`schedules` lists how threads may share a kernel (see `schedule`), `render` writes the functions, `launch` the
+lines that run them, `specs` what the drop-in's launcher is told (see `cuda_launch`). Sizes and strides are literals in
+the text; half types are computed in float32; NaN propagates through max and min.
+
+Not covered: matrix products, scatter, complex types, tiles in shared memory for transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dvk.composer.codegen.cuda.forms import pointwise, split, whole
+from dvk.composer.codegen.cuda.scalar import PRELUDE
+from dvk.composer.codegen.cuda.schedule import default_schedule, schedules
+from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.ir.loops import Kernel
+
+FLAGS = ("--std=c++17", "--fmad=false")
+"""Products are rounded before they are added, as eager PyTorch rounds them; see `cpp.FLAGS`."""
+
+__all__ = ["FLAGS", "default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
+
+
+def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+    """CUDA source of one kernel, without the prelude.
+
+    Args:
+        inplace: output number → input number that shares its memory (same offset in every element).
+    """
+    parts, _ = functions(kernel, schedule, inplace)
+    return "\n\n".join([f"// {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]) + "\n"
+
+
+def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
+    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
+    parts, buffers = functions(kernel, schedule)
+    names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
+    lines = []
+    for kind, count in buffers.items():
+        names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
+        lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+    lines.extend(f"_dvk_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
+    return lines
+
+
+def prelude(kernels: Iterable[Kernel]) -> str:
+    """Types and device functions that every kernel may use."""
+    del kernels
+    return PRELUDE
+
+
+def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> tuple[list[Function], dict[str, int]]:
+    """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    aliased = {name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")}
+    if schedule["kind"] == "split":
+        return split(kernel, schedule, aliased)
+    write = pointwise if schedule["kind"] == "flat" else whole
+    return [write(kernel, schedule, aliased)], {}
+
+
+def module(kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]) -> tuple[str, str, list[str]]:
+    """Module text that holds the CUDA source, one piece a kernel; what they all begin with; and the lines that load them."""
+    if not kernels:
+        return "", "", []
+    parts = [f for k in kernels for f in functions(k, schedules[k.name])[0]]
+    sources = ",\n".join(f"r'''\n{text}'''" for text in texts)
+    table = "".join(f"\n    ({n}, {f.name!r}, {f.grid}, {f.threads})," for n, k in enumerate(kernels)
+                    for f in functions(k, schedules[k.name])[0])
+    names = [f"_dvk_{f.name}" for f in parts]
+    text = (f"_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
+            "# Each: number of its source, name, blocks, threads a block.\n" + "\n".join(f"{n} = None" for n in names))
+    runtime = f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{PRELUDE}'''"
+    load = [f"global {', '.join(names)}", f"if {names[0]} is None:",
+            "    launchers = dvk_loaded(dvk_cuda_load, _DVK_PRELUDE, _DVK_SOURCES, _DVK_FUNCTIONS, _DVK_FLAGS)",
+            "    if launchers is None:", "        return False", f"    {', '.join(names)}{',' if len(names) == 1 else ''} = launchers"]
+    return text, runtime, load

@@ -1,0 +1,169 @@
+"""CUDA schedules: plain data that says how threads share a kernel, and which ways are worth measuring.
+
+Kinds and their keys:
+  flat        `threads` a block, `each` vectors a thread
+  persistent  `lanes` threads a row, `rows` a block; what several passes read stays in registers
+  looped      the same, each pass reads memory (or a cache) again
+  split       the same for each of `splits` pieces of a row; one launch a pass, partial results in between
+Every schedule has `vector`: neighbouring elements a thread takes at once. Reductions across memory (family `column`)
+take one element at a time. `online` on the last two makes dependent reductions in one pass (see `online`).
+Numbers are for a GPU of about 132 SMs; measurement decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.composer.codegen.analysis.online import online_pair
+from dvk.composer.codegen.cuda.forms import WARP
+from dvk.composer.ir.affine import Var
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.symint import power
+
+NUM_SMS = 132
+"""Streaming multiprocessors of an H100 or H200: fewer blocks than this leave some idle."""
+MAX_THREADS = 1024
+MAX_HELD_BYTES = 256
+"""Bytes of a row that one thread may hold: 64 of its registers."""
+HELD_BYTES_A_BLOCK = 1 << 17
+"""The same for a block: half of an SM's registers."""
+ACCESS_BYTES = 16
+"""The widest load or store of one thread."""
+MAX_OPTIONS = 12
+
+
+def default_schedule(kernel: Kernel) -> dict[str, Any]:
+    """What a person would write first."""
+    return schedules(kernel)[0]
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the best guess first."""
+    found = {"pointwise": _pointwise, "row": _row, "column": _column}[kernel.family](kernel)
+    if kernel.reduced and online_pair(kernel) is not None:
+        # A pass less over memory is worth more than what its arithmetic costs; the plain form stays an alternative.
+        repeated = [({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found]
+        found = [option for pair in repeated for option in pair]
+    unique: list[dict[str, Any]] = []
+    for option in found:
+        if option not in unique:
+            unique.append(option)
+    return unique[:MAX_OPTIONS]
+
+
+def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
+    """Vector sizes that divide the fastest variable, widest first: up to 16 bytes of the narrowest tensor walked along it."""
+    lane = next((v for v in reversed(variables) if v.size > 1), None)
+    if lane is None:
+        return [1]
+    walked = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and i.offset.coef(lane) == 1]
+    walked += [BYTES[kernel.outputs[s.buffer].dtype] for s in kernel.stores if s.offset.coef(lane) == 1]
+    if not walked:
+        return [1]
+    most = min(ACCESS_BYTES // min(walked), 8)
+    return [w for w in (8, 4, 2, 1) if w <= most and lane.size % w == 0]
+
+
+# ------------------------------------------------------------------ pointwise
+
+def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
+    total = kernel.num_rows
+    vectors = widths(kernel, kernel.rows)
+    found = []
+    for vector in vectors[:2]:
+        # Small problems need every SM before they need long threads.
+        enough = total // vector // (NUM_SMS * 8)
+        for threads in (256, 128, 512):
+            for each in (1, 2, 4):
+                if each == 1 or enough >= threads * each:
+                    found.append({"kind": "flat", "threads": threads, "each": each, "vector": vector})
+    small = total // vectors[0] < NUM_SMS * 256
+    first = [{"kind": "flat", "threads": 64 if small else 256, "each": 1, "vector": vectors[0]}]
+    return [*first, *found]
+
+
+# ------------------------------------------------------------------ reductions
+
+def _row(kernel: Kernel) -> list[dict[str, Any]]:
+    rows, length = kernel.num_rows, kernel.row_length
+    vectors = widths(kernel, kernel.reduced)
+    persistent, looped = [], []
+    for vector in vectors[:2]:
+        for each in (4, 2, 8, 16, 1):
+            lanes = min(max(power(-(-length // (vector * each))), 1), MAX_THREADS)
+            if _held_bytes(kernel, -(-length // (lanes * vector)) * vector) <= min(MAX_HELD_BYTES, HELD_BYTES_A_BLOCK // lanes):
+                persistent.append(_rows("persistent", lanes, _side(lanes, rows), vector))
+        for lanes in (1024, 512, 256):
+            if lanes * vector < length:
+                looped.append(_rows("looped", lanes, 1, vector))
+    splits = _row_splits(kernel, vectors[0]) if rows < 2 * NUM_SMS and length >= 8192 else []
+    if splits and (rows * 4 <= NUM_SMS or not persistent):
+        return [*splits[:4], *persistent[:3], *looped[:2], *splits[4:]]
+    return [*persistent[:8], *looped[:3], *splits] if persistent else [*looped, *splits]
+
+
+def _held_bytes(kernel: Kernel, each: int) -> int:
+    """What a thread holds of a row at `each` elements, by its widest input that is walked whole."""
+    loads = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i)]
+    return each * max(loads, default=4)
+
+
+def _side(lanes: int, rows: int) -> int:
+    """Rows a block, where a row takes a part of a warp or a warp: blocks of 128 threads, fewer where rows are few."""
+    if lanes > WARP:
+        return 1
+    side = 128 // lanes
+    while side > 1 and rows < side * NUM_SMS and side * lanes > WARP:
+        side //= 2
+    return side
+
+
+def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
+    """Pieces such that all rows together make a few blocks an SM."""
+    found = []
+    for share, lanes in ((2, 512), (2, 1024), (4, 256), (4, 512), (8, 256), (16, 128)):
+        pieces = min(power(share * NUM_SMS // kernel.num_rows), 2048)
+        while pieces > 2 and pieces * lanes * vector > kernel.row_length:
+            pieces //= 2
+        if pieces >= 2:
+            found.append({**_rows("split", lanes, 1, vector), "splits": pieces})
+    return found
+
+
+def _column(kernel: Kernel) -> list[dict[str, Any]]:
+    rows, length = kernel.num_rows, kernel.row_length
+    blocks = -(-rows // WARP)
+    # Many columns keep the GPU busy by themselves; each thread then takes several elements of its own.
+    wanted = min(max(power(length) // 8, 1), 8 if blocks >= 8 * NUM_SMS else 16)
+    order = sorted((1, 2, 4, 8, 16, 32), key=lambda lanes: abs(lanes.bit_length() - wanted.bit_length()))
+    persistent, looped = [], []
+    for side in [c for c in (32, 64, 128) if c <= power(rows)] or [power(rows)]:
+        for lanes in order:
+            if lanes * side > MAX_THREADS or lanes > power(length) or lanes * side < min(64, power(length) * side):
+                continue
+            if -(-length // lanes) <= 32:
+                persistent.append(_rows("persistent", lanes, side, 1))
+            elif lanes >= 4:
+                looped.append(_rows("looped", lanes, side, 1))
+    splits = _column_splits(rows, length, blocks)
+    if splits:
+        return [*splits, *looped[:4], *persistent[:4]]
+    return [*persistent[:7], *looped[:5]] if persistent else looped
+
+
+def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
+    """Pieces where columns alone do not make enough blocks."""
+    if length < 512 or blocks >= 4 * NUM_SMS:
+        return []
+    found = []
+    for share, lanes in ((8, 8), (4, 16), (16, 8), (8, 16), (4, 32)):
+        pieces = min(power(max(share * NUM_SMS // blocks, 2)), 1024)
+        while pieces > 2 and pieces * lanes * 4 > length:
+            pieces //= 2
+        found.append({**_rows("split", lanes, min(WARP, power(rows)), 1), "splits": pieces})
+    return found
+
+
+def _rows(kind: str, lanes: int, rows: int, vector: int) -> dict[str, Any]:
+    return {"kind": kind, "lanes": lanes, "rows": rows, "vector": vector}

@@ -1,0 +1,329 @@
+"""The writer of one CUDA function: registers, accesses, and passes over a thread's share of a row.
+
+A thread works on runs of `vector` neighbouring elements along one loop variable, the lane, so that an access is one
+wide instruction. Registers are named after instructions (`v3`), packed loads `p3`, values that stay in registers
+between two passes over a row `s3`, inputs `a0…`, outputs `o0…`. How threads divide the work is not decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
+from dvk.composer.codegen.analysis.tiles import needs_int64
+from dvk.composer.codegen.cuda.scalar import FLOAT, REGISTER, STORAGE, cast, expression, literal, stored
+from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
+
+
+@dataclass(frozen=True)
+class Function:
+    """One CUDA function and how it is launched."""
+
+    name: str
+    text: str
+    params: tuple[str, ...]
+    """`a…` inputs, `o…` outputs, `part_…` buffers of partial results."""
+    grid: int
+    threads: int
+
+
+class Writer:
+    """State while one function is written.
+
+    Args:
+        kernel: what it computes.
+        lane: the variable that vectors run along; None for one element at a time.
+        vector: elements of a vector; divides the lane's extent.
+        aliased: names of pointers whose memory another pointer shares.
+        pair: two dependent reductions to make in one pass.
+    """
+
+    def __init__(self, kernel: Kernel, lane: Var | None, vector: int, aliased: Iterable[str] = (), pair: Pair | None = None):
+        self.pair = pair
+        self.k, self.lane, self.vector = kernel, lane, vector if lane is not None else 1
+        self.aliased = frozenset(aliased)
+        self.wide = needs_int64(kernel)
+        self.index = "long long" if self.wide else "int"
+        self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
+        self.flat: tuple[str, tuple[Var, ...]] | None = None
+        """A name for the row-major number of all elements of these variables."""
+        self.lines: list[str] = []
+        self.depth = 1
+        self.params: set[str] = set()
+        self.kept: set[int] = set()
+        self.done: set[int] = set()
+        """Kept values that an earlier pass has computed."""
+        self.guard = ""
+        """Condition that stores are made under, as source text."""
+        self.at = ""
+        """Which of its vectors of the row a thread is at, where values are kept."""
+
+    # -------------------------------------------------------------- text
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.put(f"{text} {{".lstrip())
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.put("}")
+
+    def function(self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()) -> Function:
+        """The finished function; `extra` are names and types of pointers beyond the kernel's own."""
+        declared = []
+        params = []
+        for prefix, buffers, const in (("a", self.k.inputs, "const "), ("o", self.k.outputs, "")):
+            for number, buffer in enumerate(buffers):
+                if (pointer := f"{prefix}{number}") in self.params:
+                    params.append(pointer)
+                    restrict = "" if pointer in self.aliased else "__restrict__ "
+                    declared.append(f"{const}{STORAGE[buffer.dtype]}* {restrict}{pointer}")
+        for pointer, kind in extra:
+            params.append(pointer)
+            declared.append(f"{kind}* {pointer}")
+        head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(declared)}) {{'
+        return Function(name, "\n".join([head, *self.lines, "}"]), tuple(params), grid, threads)
+
+    def digits(self, flat: str, variables: Sequence[Var]) -> None:
+        """Declare each variable as its digit of the row-major number `flat`, the last one fastest."""
+        if len(variables) == 1:
+            if flat != self.names[variables[0]]:
+                self.put(f"const {self.index} {self.names[variables[0]]} = {flat};")
+            return
+        unsigned = "unsigned long long" if self.wide else "unsigned"
+        step = 1
+        for position, var in enumerate(reversed(variables)):
+            part = f"({unsigned}){flat}" + (f" / {step}u" if step > 1 else "")
+            part += f" % {var.size}u" if position < len(variables) - 1 else ""
+            self.put(f"const {self.index} {self.names[var]} = {part};")
+            step *= var.size
+
+    # -------------------------------------------------------------- registers
+
+    def varies(self, instr: Instr) -> bool:
+        """The value differs between the elements of one vector."""
+        return self.lane is not None and self.lane in instr.vars
+
+    @property
+    def _one(self) -> str:
+        """The element of a vector that is at hand."""
+        return "j" if self.vector > 1 else "0"
+
+    def name(self, id_: int) -> str:
+        instr = self.k.instrs[id_]
+        if id_ in self.kept and instr.op != "load":
+            return f"s{id_}[{self.at}][{self._one}]"
+        return f"v{id_}"
+
+    def arg(self, value: Argument, want: str) -> str:
+        """An operand converted to the compute type."""
+        if not isinstance(value, Ref):
+            return literal(value, want)
+        return cast(self.name(value.id), self.k.instrs[value.id].type, want)
+
+    def value(self, instr: Instr) -> str:
+        """The expression of an instruction that is neither a load nor a reduction."""
+        if instr.op == "iota":
+            text = self.offset(instr.offset)
+            step = instr.offset.coef(self.lane) if self.lane is not None else 0
+            return f"{text} + j * {step}" if step and self.vector > 1 else text
+        args = [self.arg(a, instr.compute) for a in instr.args]
+        return expression(instr, args, self.arg(instr.args[0], "bool") if instr.args else "")
+
+    def scalar(self, instr: Instr) -> None:
+        """Declare a value that is the same for all elements of a vector, or that a vector has one element of."""
+        text = f"dvk_get({self.pointer(instr)})" if instr.op == "load" else self.value(instr)
+        self.put(f"const {REGISTER[instr.type]} v{instr.id} = {text};")
+
+    # -------------------------------------------------------------- memory
+
+    def offset(self, offset: Affine) -> str:
+        """Element offset as source text."""
+        if self.flat is not None and _is_flat(offset, self.flat[1]):
+            return f"{self.flat[0]} + {offset.const}" if offset.const else self.flat[0]
+        parts = [f"{self.names[v]} * {c}" if c != 1 else self.names[v] for v, c in offset.terms]
+        return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
+
+    def pointer(self, instr: Instr, j: bool = False) -> str:
+        """The cell a load reads; `j`: of the element at hand of a vector that memory does not hold side by side."""
+        self.params.add(f"a{instr.buffer}")
+        text = self.offset(instr.offset)
+        if j and self.lane is not None and self.vector > 1:
+            text += f" + j * {instr.offset.coef(self.lane)}"
+        return f"a{instr.buffer}[{text}]"
+
+    def packed(self, offset: Affine) -> bool:
+        """A vector of this access is one aligned piece of memory."""
+        if self.lane is None or self.vector == 1 or offset.coef(self.lane) != 1:
+            return False
+        return offset.const % self.vector == 0 and all(c % self.vector == 0 for v, c in offset.terms if v is not self.lane)
+
+    def _load(self, instr: Instr) -> None:
+        """Fetch a vector that varies along the lane; its elements are read in the loop over them."""
+        storage = STORAGE[self.k.inputs[instr.buffer].dtype]
+        kept = instr.id in self.kept
+        if kept and instr.id in self.done:
+            return
+        place = f"s{instr.id}[{self.at}]" if kept else f"const dvk_pack<{storage}, {self.vector}> p{instr.id}"
+        if self.packed(instr.offset):
+            self.params.add(f"a{instr.buffer}")
+            self.put(f"{place} = dvk_load<{self.vector}>(a{instr.buffer} + {self.offset(instr.offset)});")
+        elif kept:
+            loop = f"for (int j = 0; j < {self.vector}; ++j) " if self.vector > 1 else ""
+            if loop:
+                self.put("#pragma unroll")
+            self.put(f"{loop}{place}.x[{self._one}] = {self.pointer(instr, j=True)};")
+
+    def _element(self, instr: Instr) -> str:
+        """What the loop over a vector's elements reads of a load."""
+        if instr.id in self.kept:
+            return f"dvk_get(s{instr.id}[{self.at}].x[{self._one}])"
+        if self.packed(instr.offset):
+            return f"dvk_get(p{instr.id}.x[{self._one}])"
+        return f"dvk_get({self.pointer(instr, j=True)})"
+
+    def store(self, store: Store) -> None:
+        """Write one element."""
+        self.params.add(f"o{store.buffer}")
+        value = stored(self._converted(store), self.k.outputs[store.buffer].dtype)
+        j = f" + j * {store.offset.coef(self.lane)}" if self.vector > 1 and self.lane is not None and self.lane in store.offset.vars else ""
+        self.put(f"{self.guard}o{store.buffer}[{self.offset(store.offset)}{j}] = {value};")
+
+    def _converted(self, store: Store) -> str:
+        instr = self.k.instrs[store.value]
+        dtype = self.k.outputs[store.buffer].dtype
+        return cast(self.name(instr.id), instr.type, "float32" if dtype in ("float16", "bfloat16") else dtype)
+
+    # -------------------------------------------------------------- one vector
+
+    def elements(self, needed: Sequence[Instr], reduces: Sequence[Instr], stores: Sequence[Store]) -> None:
+        """Compute one vector: what all its elements share, its loads, each element, its stores."""
+        shared = [i for i in needed if not self.varies(i)]
+        loads = [i for i in needed if self.varies(i) and i.op == "load"]
+        for instr in shared:
+            self.scalar(instr)
+        for instr in loads:
+            self._load(instr)
+        packs = [s for s in stores if self.packed(s.offset)]
+        for store in packs:
+            self.put(f"dvk_pack<{STORAGE[self.k.outputs[store.buffer].dtype]}, {self.vector}> w{store.buffer};")
+        if self.vector > 1:
+            self.put("#pragma unroll")
+            self.open(f"for (int j = 0; j < {self.vector}; ++j)")
+        for instr in needed:
+            if not self.varies(instr):
+                continue
+            if instr.op == "load":
+                self.put(f"const {REGISTER[instr.type]} v{instr.id} = {self._element(instr)};")
+            elif instr.id not in self.kept:
+                self.put(f"const {REGISTER[instr.type]} v{instr.id} = {self.value(instr)};")
+            elif instr.id not in self.done:
+                self.put(f"{self.name(instr.id)} = {self.value(instr)};")
+        for reduce in reduces:
+            self._accumulate(reduce)
+        for store in stores:
+            if store in packs:
+                text = stored(self._converted(store), self.k.outputs[store.buffer].dtype)
+                self.put(f"w{store.buffer}.x[j] = {text};")
+            else:
+                self.store(store)
+        if self.vector > 1:
+            self.close()
+        for store in packs:
+            self.params.add(f"o{store.buffer}")
+            self.put(f"{self.guard}dvk_store(o{store.buffer} + {self.offset(store.offset)}, w{store.buffer});")
+
+    def _accumulate(self, reduce: Instr) -> None:
+        """Take one more element into a thread's partial result."""
+        if self.pair is not None and reduce is self.pair.second:
+            return
+        value = self.arg(reduce.args[0], reduce.type)
+        if self.pair is None or reduce is not self.pair.first:
+            self.put(f"r{reduce.id} = {combined(reduce, f'r{reduce.id}', value)};")
+            return
+        step = "dvk_softmax_step" if isinstance(self.pair, SoftmaxPair) else "dvk_variance_step"
+        counted = "" if isinstance(self.pair, SoftmaxPair) else f"n{reduce.id}, "
+        self.put(f"{step}({counted}r{reduce.id}, r{self.pair.second.id}, {value});")
+
+    # -------------------------------------------------------------- passes over a row
+
+    def targets(self, stage: int) -> list[int]:
+        """Element-level values that the pass of a stage is made for."""
+        k = self.k
+        follower = self.pair.second if self.pair is not None else None
+        operands = [a.id for r in self.reduces(stage) if r is not follower for a in r.args if isinstance(a, Ref)]
+        return [t for t in [*operands, *(s.value for s in self.element_stores(stage))] if not k.is_row_value(k.instrs[t])]
+
+    def reduces(self, stage: int) -> list[Instr]:
+        """Reductions that the pass of a stage accumulates."""
+        found = []
+        for instr in self.k.instrs:
+            if instr.op.startswith("reduce_") and not self.is_constant(instr):
+                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
+                found += [instr] if leader.stage == stage + 1 else []
+        return found
+
+    def is_constant(self, reduce: Instr) -> bool:
+        """The operand is the same in the whole row."""
+        operand = reduce.args[0]
+        return not isinstance(operand, Ref) or self.k.is_row_value(self.k.instrs[operand.id])
+
+    def constant_reduce(self, reduce: Instr) -> None:
+        """Declare the reduction of an operand that is the same in the whole row."""
+        value, kind = self.arg(reduce.args[0], reduce.type), REGISTER[reduce.type]
+        if reduce.op == "reduce_prod":
+            self.put(f"{kind} v{reduce.id} = 1;")
+            self.put(f"for (int n = 0; n < {self.k.row_length}; ++n) v{reduce.id} *= {value};")
+            return
+        times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
+        self.put(f"const {kind} v{reduce.id} = {value}{times};")
+
+    def element_stores(self, stage: int) -> list[Store]:
+        return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
+
+    def closure(self, targets: Iterable[int]) -> list[Instr]:
+        """Element-level instructions that the targets need, not going behind values that an earlier pass kept."""
+        needed: set[int] = set()
+        pending = list(targets)
+        while pending:
+            instr = self.k.instrs[pending.pop()]
+            if instr.id in needed or self.k.is_row_value(instr):
+                continue
+            needed.add(instr.id)
+            if instr.id not in self.done:
+                pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+        return [i for i in self.k.instrs if i.id in needed]
+
+
+def identity(reduce: Instr) -> str:
+    """The value that leaves a reduction as it is."""
+    if reduce.op in ("reduce_sum", "reduce_prod"):
+        return literal(int(reduce.op == "reduce_prod"), reduce.type)
+    assert reduce.type in FLOAT, "only floats have a maximum among reductions"
+    return literal(-math.inf if reduce.op == "reduce_max" else math.inf, reduce.type)
+
+
+def combined(reduce: Instr, left: str, right: str) -> str:
+    """Two partial results of a reduction as one."""
+    return f"{operation(reduce)}::of({left}, {right})"
+
+
+def operation(reduce: Instr) -> str:
+    """The reduction's device type."""
+    return f"dvk_{reduce.op.removeprefix('reduce_')}"
+
+
+def _is_flat(offset: Affine, variables: Sequence[Var]) -> bool:
+    """The offset counts all elements of the variables in order."""
+    step = 1
+    for var in reversed(variables):
+        if var.size > 1 and offset.coef(var) != step:
+            return False
+        step *= var.size
+    return len(offset.terms) == sum(v.size > 1 for v in variables)

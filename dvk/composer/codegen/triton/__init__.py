@@ -1,0 +1,109 @@
+"""Render a kernel as Triton: the counterpart of `cpp/__init__.py`.
+
+`schedules` lists how a kernel may be cut into programs (see `schedule`), `render` writes the
+functions, `launch` the lines that run them. Sizes and strides are literals in the text, so divisions
+are by constants and masks vanish where sizes divide. Half types are computed in float32; NaN
+propagates through max and min; accuracy of the scalar functions is described in `scalar`.
+
+Not covered: scatter, complex types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from dvk.composer.codegen.triton import matmul, scalar, scan
+from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
+from dvk.composer.codegen.triton.pooling import window
+from dvk.composer.codegen.triton.schedule import axes, default_schedule, schedules
+from dvk.composer.codegen.triton.split import split
+from dvk.composer.codegen.triton.writer import Function
+from dvk.composer.ir.loops import Kernel
+
+__all__ = ["default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
+
+
+LAUNCHES = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (.+)\)$")
+LAUNCHER = """\
+def dvk_launcher(kernel, grid, warps):
+    # Triton analyses its arguments at every call. What it compiled, called as Triton itself calls it, takes half the host's time
+    # (its launch hooks, for profilers of its own, see the first call alone). Of what the analysis would notice, the caller's guards
+    # leave device and 16-byte alignment.
+    ready = {}
+    # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
+    fused = "dot" in kernel.fn.__code__.co_names
+
+    def launch(*tensors):
+        device = tensors[0].get_device()
+        key = (device, *[t.data_ptr() & 15 for t in tensors])
+        known = ready.get(key)
+        if known is not None:
+            run, stream_of, function, packed = known
+            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *tensors)
+            return
+        compiled = kernel[(grid,)](*tensors, num_warps=warps, enable_fp_fusion=fused)
+        if hasattr(compiled, "asm"):  # the interpreter compiles nothing
+            stream_of = triton.runtime.driver.active.get_current_stream
+            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata
+
+    return launch
+"""
+
+
+def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+    """Triton source of one kernel, without the prelude: its functions and a launcher for each.
+
+    Args:
+        inplace: output number → input number that shares its memory. Triton assumes nothing about aliasing; what makes
+            it safe is the caller's condition that such a store is of the last stage and at the offset that is read.
+    """
+    del inplace
+    parts, _ = functions(kernel, schedule)
+    texts = [f"# {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]
+    launchers = [f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})" for f in parts]
+    return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
+
+
+def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
+    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
+    parts, buffers = functions(kernel, schedule)
+    names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
+    lines = []
+    for kind, count in buffers.items():
+        names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
+        lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+    lines.extend(f"run_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
+    return lines
+
+
+def prelude(kernels: Iterable[Kernel]) -> str:
+    """The launcher, and the helper functions the kernels need."""
+    return "\n\n".join(part for part in (LAUNCHER, scalar.prelude(kernels)) if part)
+
+
+def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, list[str]]:
+    """Module text that holds the kernels; what launches them, to run later; and lines that load them, of which there are none.
+
+    Args:
+        texts: of `render`.
+    """
+    lines = "\n".join(texts).splitlines()
+    launchers = [line for line in lines if LAUNCHES.match(line)]
+    shown = "\n".join(LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line) for line in lines)
+    return "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part), "\n".join([LAUNCHER, "", *launchers]), []
+
+
+def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
+    """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    if schedule["kind"] in matmul.KINDS:
+        return matmul.functions(kernel, schedule)
+    cut = axes(kernel, schedule)
+    if schedule["kind"] in scan.KINDS:
+        return scan.functions(kernel, schedule, cut)
+    if schedule["kind"] == "split":
+        return split(kernel, schedule, cut)
+    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped,
+             "window": window}[schedule["kind"]]
+    return [write(kernel, schedule, cut)], {}

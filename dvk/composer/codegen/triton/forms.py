@@ -1,0 +1,168 @@
+"""The forms a kernel takes as one Triton function: pointwise at once or in strides, whole rows in registers, loops over each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dvk.composer.codegen.analysis.online import VariancePair
+from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.triton.moments import MomentsPair
+from dvk.composer.codegen.triton.scalar import TYPES
+from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.symint import Size
+
+
+def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """All instructions once, all stores at the end."""
+    writer = Writer(kernel, axes)
+    _place(writer, axes)
+    for instr in kernel.instrs:
+        writer.emit(instr)
+    for store in kernel.stores:
+        writer.store(store)
+    return _function(writer, schedule, axes)
+
+
+def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """The whole row in registers: every input is read once."""
+    writer = Writer(kernel, axes, online=schedule.get("online") == "moments" and "moments")
+    *rows, row = axes
+    _place(writer, rows)
+    writer.tile.define(row, "0")
+    mask = writer.tile.mask([row])
+    looped_over = [r for stage in range(kernel.num_stages) for r in writer.looped_reduces(stage)]
+    needed = writer.closure([*writer.operands(looped_over), *(s.value for s in kernel.stores)], row_level=False)
+    for instr in kernel.instrs:
+        if not kernel.is_row_value(instr) and instr not in needed:
+            continue
+        if not instr.op.startswith("reduce_"):
+            writer.emit(instr)
+        elif writer.is_local(instr):
+            writer.local_reduce(instr)
+        elif isinstance(writer.pair, MomentsPair) and instr in (writer.pair.first, writer.pair.second):
+            _moments(writer, writer.pair, instr, mask)
+        else:
+            operand = writer.masked_operand(instr, mask)
+            if instr.op == "reduce_prod" and not mask:
+                # The operand may be constant along the row; a product needs all of its copies.
+                operand = f"{operand} * tl.full({writer.tile.shape([row])}, 1, {TYPES[instr.type]})"
+            writer.tile.put(f"v{instr.id} = {writer.fold(instr, operand)}")
+    for store in kernel.stores:
+        writer.store(store)
+    return _function(writer, schedule, rows)
+
+
+def _moments(writer: Writer, pair: MomentsPair, instr: Instr, mask: str) -> None:
+    """One of the two sums of a row in registers."""
+    if instr is pair.first:
+        pair.shift(writer)
+        gap = f"{writer.arg(instr.args[0], instr.type)} - k{instr.id}"
+        writer.tile.put(f"gap{instr.id} = {f'tl.where({mask}, {gap}, 0.0)' if mask else gap}")
+    gaps = f"gap{pair.first.id}"
+    folded = writer.fold(instr, gaps if instr is pair.first else f"{gaps} * {gaps}")
+    for line in pair.finish(instr, folded, str(writer.k.row_length)):
+        writer.tile.put(line)
+
+
+def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """All instructions once an element, by a fixed number of programs that walk over everything in strides."""
+    writer = Writer(kernel, axes)
+    (axis,) = axes
+    named = isinstance(axis.blocks, Size)
+    programs = schedule["programs"] if named else min(schedule["programs"], axis.blocks)
+    step = f"{programs}*{axis.block}" if named else repr(programs * axis.block)
+    start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
+    writer.tile.enter(f"for first in range({start}, {axis.size!r}, {step}):")
+    writer.tile.define(axis, "first")
+    for instr in kernel.instrs:
+        writer.emit(instr)
+    for store in kernel.stores:
+        writer.store(store)
+    writer.tile.leave()
+    return Function(kernel.name, *writer.source(kernel.name), programs, schedule["warps"])
+
+
+def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """One pass over the row a stage, with lane-wise accumulators."""
+    writer = Writer(kernel, axes, online=schedule.get("online", False))
+    *rows, row = axes
+    _place(writer, rows)
+    passes = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
+    done: set[int] = set()
+    for stage in range(kernel.num_stages):
+        for instr in kernel.instrs:
+            if not kernel.is_row_value(instr) or instr.id in done or instr.stage > stage:
+                continue
+            if not instr.op.startswith("reduce_"):
+                writer.emit(instr)
+            elif writer.is_local(instr):
+                writer.local_reduce(instr)
+            done.add(instr.id)
+        if stage in passes:
+            # What a later pass reads again should stay in L2; the last reader lets go of it.
+            hints = schedule.get("evict") and len(passes) > 1
+            policy = "" if not hints else "evict_first" if stage == passes[-1] else "evict_last"
+            row_pass(writer, stage, row, "0", row.size, policy)
+    for store in writer.row_stores():
+        writer.store(store)
+    return _function(writer, schedule, rows)
+
+
+def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, policy: str = "") -> None:
+    """Reduce and store over `length` elements of the row from `start`."""
+    tile = writer.tile
+    reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
+    operands = writer.operands(reduces)
+    if isinstance(writer.pair, MomentsPair) and writer.pair.first in reduces:
+        writer.pair.shift(writer)
+    for reduce in reduces:
+        along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
+        tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
+    loop = length > row.block or isinstance(length, Size)
+    if loop:
+        tile.enter(f"for r0 in range(0, {length!r}, {row.block!r}):")
+    base = start if not loop else "r0" if start == "0" else f"{start} + r0"
+    tile.define(row, base)
+    for instr in writer.closure([*operands, *(s.value for s in stores)], row_level=False):
+        writer.emit(instr, policy)
+    writer.accumulate(reduces, tile.mask([row]), f"r0 // {row.block} + 1" if loop else "1")
+    for store in stores:
+        writer.store(store)
+    if loop:
+        tile.leave()
+    behind = _counts(writer, reduces, row, start, length)
+    for reduce in reduces:
+        writer.finish(reduce, length=behind)
+
+
+def _counts(writer: Writer, reduces: list[Instr], row: Axis, start: str, length: int) -> str:
+    """Declare how many elements each lane took (for a variance) and return how many they are together."""
+    if not isinstance(writer.pair, VariancePair) or writer.pair.first not in reduces:
+        return ""
+    tile = writer.tile
+    if start == "0":
+        behind = str(length)
+    elif row.masked:
+        tile.put(f"behind = tl.maximum(tl.minimum({row.size} - {start}, {length}), 0)")
+        behind = "behind"
+    else:
+        behind = str(length)
+    if row.masked:
+        tile.put(f"count = tl.maximum(({behind} - {tile.lanes(row)} + {row.block - 1}) // {row.block}, 0)")
+    else:
+        tile.put(f"count = {length // row.block}")
+    return f"tl.maximum({behind}, 1)" if behind == "behind" else behind
+
+
+def _place(writer: Writer, axes: list[Axis]) -> None:
+    digits = writer.tile.programs([(a.program, a.blocks) for a in axes])
+    for axis in axes:
+        writer.tile.place(axis, digits[axis.program])
+
+
+def _function(writer: Writer, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    grid = math.prod(a.blocks for a in axes)
+    return Function(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])

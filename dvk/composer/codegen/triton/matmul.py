@@ -1,0 +1,278 @@
+"""Matrix products in Triton: tiles of the result, with what stands before and behind the product in the same function.
+
+Kinds and their keys (`matmul_schedule` chooses):
+  product  `rows` × `columns` of the result a program, `depth` of k at a time, `stages` of loads in flight; `group` rows of
+           tiles in a strip, so that programs that run together share operands in L2; `splits` of k, whose partial sums lie in
+           memory until a second function adds them in a fixed order; `programs` > 0: so many that walk over all tiles;
+           `dot` tf32x3: float32 as three products in TF32, of what TF32 holds of both operands and of what it leaves of each,
+           which tensor cores make and which together are as exact (Ootomo and Yokota, arXiv 2203.03341); but operands
+           that TF32 rounds to infinity, and those near 1e-37, whose rest vanishes
+  skinny   a product with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side written
+           out, sums in ordinary arithmetic; `splits` as above
+
+A tile is [rows, columns] with axes y and x; its operands are [rows, k] and [k, columns] tiles, whose k axes are `ra` and `rb`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.triton.matmul_sums import Partials, behind, finish, open_loop
+from dvk.composer.codegen.triton.scalar import TYPES, cast
+from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.ir.affine import Var
+from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.matmul_form import Form, Term, form_of
+from dvk.composer.ir.symint import leaves_rest, power
+
+KINDS = ("product", "skinny")
+MIN_DOT = 16
+"""Shortest side of a tile that `tl.dot` takes."""
+
+
+class Operand(Writer):
+    """The writer of one operand's tile; what lies outside of k is 0 and adds nothing."""
+
+    def __init__(self, main: Writer, axes: list[Axis], raw: int = -1):
+        super().__init__(main.k, axes)
+        self.tile.wide, self.tile.lines, self.tile.depth = main.tile.wide, main.tile.lines, main.tile.depth
+        self.params = main.params
+        self.raw = raw
+        """A load that is used as it lies in memory: matrix units take halves."""
+
+    def load(self, instr: Instr, policy: str = "") -> str:
+        if instr.id != self.raw or instr.bounds:
+            return super().load(instr, policy)
+        where, mask = self.access(f"a{instr.buffer}", instr.offset)
+        return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
+
+
+def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[Function], dict[str, int]]:
+    """The functions of a product in launch order, and the partial buffers (type → elements)."""
+    form = form_of(kernel)
+    assert form is not None
+    splits = schedule["splits"]
+    write = _tiled if schedule["kind"] == "product" else _skinny
+    if splits == 1:
+        return [write(kernel, form, schedule, None)], {}
+    partials = Partials(kernel, splits, {t.reduce.id: n for n, t in enumerate(form.terms)}, form.terms[0].reduce.type)
+    return [write(kernel, form, schedule, partials), finish(kernel, partials)], partials.buffers
+
+
+# ------------------------------------------------------------------ tiles
+
+def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Partials | None) -> Function:
+    y, x = _side("y", form.rows, schedule["rows"]), _side("x", form.columns, schedule["columns"])
+    z = [Axis("z", form.batch)] if form.batch else []
+    writer = Writer(kernel, [*z, y, x])
+    tile = writer.tile
+    counts = (*form.sizes[:1], y.blocks, x.blocks)
+    splits = schedule["splits"]
+    total = math.prod(counts) * splits
+    programs = min(schedule["programs"] or total, total)
+    tile.put("pid = tl.program_id(0)" + (".to(tl.int64)" if tile.wide else ""))
+    if programs < total:
+        tile.enter(f"for at in tl.range(pid, {total!r}, {programs!r}, flatten=True):")
+    piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule["group"])
+    tile.define(y, "0" if y.blocks == 1 else f"yid * {y.block}")
+    tile.define(x, "0" if x.blocks == 1 else f"xid * {x.block}")
+    sums = _Sums(writer, form, y, x, depth_of(kernel, schedule), "tf32" if form.tf32 else schedule.get("dot", "ieee"))
+    sums.run(piece, splits, schedule["stages"])
+    if partials is not None:
+        for term in form.terms:
+            partials.store(writer, term.reduce.id, piece, f"acc{term.reduce.id}")
+    else:
+        for term in form.terms:
+            tile.put(f"v{term.reduce.id} = acc{term.reduce.id}")
+        behind(writer, sums.given)
+    if programs < total:
+        tile.leave()
+    source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
+    return Function(_name(kernel, partials), *source, programs, schedule["warps"])
+
+
+def _name(kernel: Kernel, partials: Partials | None) -> str:
+    return f"{kernel.name}_0" if partials is not None else kernel.name
+
+
+def _side(name: str, variables: tuple[Var, ...], block: int) -> Axis:
+    size = math.prod(v.size for v in variables)
+    return Axis(name, variables, block, leaves_rest(size, block))
+
+
+def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
+    """Elements of k at a time: those of the schedule, but no more than the next power of two."""
+    least = MIN_DOT if schedule["kind"] == "product" else 2
+    return max(min(schedule["depth"], power(kernel.row_length)), least)
+
+
+def _place(writer: Writer, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
+    """Declare which tile of which batch a program makes, in strips of `group` rows of tiles; which piece of k, as text."""
+    tile = writer.tile
+    batch, ups, sides = counts
+    rest = at
+    piece = "0"
+    if splits > 1:
+        tile.put(f"piece = {at} // {batch * ups * sides}")
+        tile.put(f"place = {at} % {batch * ups * sides}")
+        piece, rest = "piece", "place"
+    if batch > 1:
+        tile.put(f"z = {rest} // {ups * sides}")
+        tile.put(f"flat = {rest} % {ups * sides}")
+        rest = "flat"
+    if ups == 1 or sides == 1 or group <= 1:
+        if ups > 1:
+            tile.put(f"yid = {rest}" + (f" // {sides}" if sides > 1 else ""))
+        if sides > 1:
+            tile.put(f"xid = {rest}" + (f" % {sides}" if ups > 1 else ""))
+        return piece
+    tile.put(f"first = {rest} // {group * sides} * {group}")
+    tile.put(f"within = {rest} % {group * sides}")
+    high = str(group)
+    if ups % group:
+        tile.put(f"high = tl.minimum({ups} - first, {group})")
+        high = "high"
+    tile.put(f"yid = first + within % {high}")
+    tile.put(f"xid = within // {high}")
+    return piece
+
+
+@dataclass
+class _Sums:
+    """The loop over k."""
+
+    writer: Writer
+    form: Form
+    y: Axis
+    x: Axis
+    depth: int
+    precision: str
+    """Of products of float32."""
+    given: set[int] = field(default_factory=set)
+    """Row-level values that are declared already."""
+
+    def run(self, piece: str, splits: int, stages: int) -> None:
+        """Declare `acc…`, the sums of a tile over a piece of k."""
+        tile, length = self.writer.tile, self.writer.k.row_length
+        shape = f"[{self.y.block}, {self.x.block}]"
+        for term in self.form.terms:
+            tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
+        for ids, up in self._operands():
+            self._before(ids, up)
+        base = open_loop(tile, length, self.depth, piece, splits, stages)
+        self._step(base)
+        if base != "0":
+            tile.leave()
+
+    def _operands(self) -> list[tuple[list[Instr], bool]]:
+        """What is multiplied: values of the rows' side, and of the columns' side."""
+        return [([t.left for t in self.form.terms], True), ([t.right for t in self.form.terms], False)]
+
+    def _axes(self, up: bool) -> list[Axis]:
+        """Axes of an operand's tile."""
+        reduced = tuple(v for v in self.writer.k.reduced if v.size > 1)
+        row = Axis("ra" if up else "rb", reduced, self.depth, leaves_rest(self.writer.k.row_length, self.depth))
+        z = [a for a in self.writer.tile.axes if a.name == "z"]
+        return [*z, self.y, row] if up else [*z, row, self.x]
+
+    def _before(self, operands: list[Instr], up: bool) -> None:
+        """What an operand needs that is the same for all of k."""
+        side = Operand(self.writer, self._axes(up))
+        for instr in side.closure([i.id for i in operands], row_level=True):
+            if instr.id not in self.given:
+                side.emit(instr)
+                self.given.add(instr.id)
+
+    def _step(self, base: str) -> None:
+        names: dict[tuple[int, bool], str] = {}
+        for operands, up in self._operands():
+            axes = self._axes(up)
+            defined = False
+            for instr, dtype in {i.id: (i, t.dtypes[0 if up else 1]) for i, t in zip(operands, self.form.terms, strict=True)}.values():
+                side = Operand(self.writer, axes, raw=instr.id if instr.op == "load" else -1)
+                if not defined:
+                    side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
+                    defined = True
+                names[instr.id, up] = self._operand(side, instr, dtype, up)
+        for term in self.form.terms:
+            self._add(term, names[term.left.id, True], names[term.right.id, False])
+
+    def _operand(self, side: Operand, instr: Instr, dtype: str, up: bool) -> str:
+        """Declare an operand's tile; its name."""
+        for needed in side.closure([instr.id], row_level=False):
+            side.emit(needed)
+        name, tile = f"{'p' if up else 'q'}{instr.id}", side.tile
+        row = next(a for a in tile.axes if a.name in ("ra", "rb"))
+        raw = side.raw == instr.id and not instr.bounds
+        value = f"v{instr.id}"
+        full = {a.name for a in side.axes_of(instr.id)} == {a.name for a in tile.vectors}
+        if row.masked and not (raw and instr.vars & set(row.vars)):
+            value = f"tl.where({row.name}mask, {value}, 0.0)"
+        have = self.writer.k.inputs[instr.buffer].dtype if raw else instr.type
+        if have != dtype:
+            value = cast(value, have, dtype)
+        if not full:
+            value = f"{value} + tl.zeros({tile.shape(tile.vectors)}, {TYPES[dtype]})"
+        tile.put(f"{name} = {value}")
+        return name
+
+    def _add(self, term: Term, left: str, right: str) -> None:
+        acc = f"acc{term.reduce.id}"
+        if term.dtypes[0] == "float64":
+            self.writer.tile.put(f"{acc} += tl.sum({left}[:, :, None] * {right}[None, :, :], 1)")
+            return
+        exact = f', input_precision="{self.precision}"' if term.dtypes[0] == "float32" else ""
+        self.writer.tile.put(f"{acc} = tl.dot({left}, {right}, {acc}{exact})")
+
+
+# ------------------------------------------------------------------ few rows or columns
+
+def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Partials | None) -> Function:
+    _, num_rows, num_columns = form.sizes
+    wide = num_columns >= num_rows
+    long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
+    short = Axis("y" if wide else "x", form.rows if wide else form.columns)
+    depth = depth_of(kernel, schedule)
+    k = Axis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
+    z = [Axis("z", form.batch)] if form.batch else []
+    writer = Writer(kernel, [*z, long, short, k])
+    tile = writer.tile
+    digits = tile.programs([("piece", schedule["splits"]), ("z", form.sizes[0]), (long.program, long.blocks)], named=True)
+    tile.define(long, "0" if long.blocks == 1 else f"{digits[long.program]} * {long.block}")
+    sides = [(t.reduce.id, t.right if wide else t.left, t.left if wide else t.right) for t in form.terms]
+    for reduce, _, _ in sides:
+        for place in range(short.size):
+            tile.put(f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})")
+    given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
+    for id_ in given:
+        writer.emit(kernel.instrs[id_])
+    base = open_loop(tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"])
+    tile.define(k, base)
+    for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
+        writer.emit(instr)
+    for place in range(short.size):
+        tile.again(short, str(place))
+        for level in (True, False):
+            for instr in writer.closure([other.id for _, _, other in sides], row_level=level):
+                writer.emit(instr)
+        for reduce, one, other in sides:
+            times = f"v{one.id} * v{other.id}"
+            tile.put(f"acc{reduce}_n{place} += " + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times))
+    if base != "0":
+        tile.leave()
+    for place in range(short.size):
+        tile.again(short, str(place))
+        for reduce, _, _ in sides:
+            total = f"tl.sum(acc{reduce}_n{place}, 1, keep_dims=True)"
+            if partials is not None:
+                partials.store(writer, reduce, digits["piece"], total)
+            else:
+                tile.put(f"v{reduce} = {total}")
+        if partials is None:
+            behind(writer, set())
+    source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
+    return Function(_name(kernel, partials), *source, schedule["splits"] * form.sizes[0] * long.blocks, schedule["warps"])

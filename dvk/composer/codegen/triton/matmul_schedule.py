@@ -1,0 +1,187 @@
+"""Schedules of matrix products in Triton, ordered by a model of what a GPU does with them.
+
+A tile's time is the larger of its arithmetic and of fetching its operands from the L2 cache; tiles run in waves over the
+multiprocessors; the device's memory is read once at least. Numbers are for an H200; they order schedules, measurement decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.symint import power
+
+NUM_SMS = 132
+GB_PER_S = 4400.0
+"""Of device memory that kernels reach."""
+L2_GB_PER_S = 40.0
+"""From L2 to one multiprocessor."""
+LAUNCH_US = 4.0
+"""What a second function costs."""
+MAX_SHORT = 16
+"""Rows or columns that `skinny` writes out."""
+MAX_SUMS = 1 << 14
+"""Sums that the registers of four warps hold: 128 a thread."""
+MAX_TILES = 7
+"""Different tiles among the alternatives."""
+MAX_OPTIONS = 10
+GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
+"""Of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores. `tf32x3` ends near 600 on an H200 where
+operands lie at 16 bytes, memory and waves included, as this and `EFFICIENCY` say; where they do not, below `float32`."""
+SKINNY_GFLOPS = 200.0
+LIBRARY = 0.8
+"""Time of a library's product, as a share of what the same arithmetic takes Triton."""
+
+TILES = {
+    "half": ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
+             (32, 64, 128, 4, 4), (64, 32, 128, 4, 4), (16, 128, 64, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3)),
+    "tf32": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 3), (16, 64, 64, 4, 3),
+             (64, 32, 32, 4, 3), (16, 32, 64, 4, 3)),
+    "tf32x3": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
+               (16, 64, 64, 4, 3), (16, 32, 64, 4, 3)),
+    "float32": ((128, 128, 16, 8, 3), (128, 64, 16, 8, 3), (64, 128, 16, 8, 3), (64, 64, 16, 4, 3), (64, 64, 32, 4, 2), (32, 64, 32, 4, 3),
+                (64, 32, 32, 4, 3), (32, 32, 32, 2, 3), (16, 64, 32, 4, 3), (16, 32, 64, 2, 3)),
+    "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
+}
+"""Class → rows, columns, depth, warps, stages."""
+SPLITS = (1, 2, 4, 8, 16, 32)
+EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.0, "float64": 256.0}
+"""Elements of a tile at which half of a multiprocessor's rate is reached."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a product amounts to."""
+
+    sizes: tuple[int, int, int]
+    """Elements of batch, rows and columns: plain numbers, since sizes that go by name are slow to compute with."""
+    sums: int
+    kind: str
+    depth: int
+    width: int
+    """Bytes of an operand's element."""
+    num_bytes: float
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the best guess first."""
+    work = _work(kernel)
+    kind, options = work.kind, _ranked(work)
+    # Options that differ in splits alone are neighbours: each tile once before any of them twice.
+    shapes = [_shape(option) for option in options]
+    firsts = [option for n, option in enumerate(options) if shapes[n] not in shapes[:n]]
+    seconds = [option for n, option in enumerate(options) if shapes[:n].count(shapes[n]) == 1]
+    kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
+    if kind == "float32" and all("dot" in option for option in kept):  # without TF32 in tensor cores
+        kept += [option for option in firsts if "dot" not in option][:1]
+    walking = next((o for o in kept if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS), None)
+    if walking is not None and kind != "float64":
+        kept.insert(2, {**walking, "programs": NUM_SMS})
+    return kept
+
+
+def ranked(kernel: Kernel) -> list[dict[str, Any]]:
+    """All alternatives whose programs make one tile each, the best guess first."""
+    return _ranked(_work(kernel))
+
+
+def _ranked(work: Work) -> list[dict[str, Any]]:
+    return sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
+
+
+def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
+    """Products of its own are modelled to be faster than the library's with what is fused into them behind; some kernel is one.
+
+    Of 49 generated tasks that were timed both ways on an H100, 42 were faster with products of its own; this says so of 41 of them, and
+    of the other seven.
+
+    Args:
+        chosen: kernels with their schedules.
+    """
+    saved = [_library_us(work := _work(kernel)) - _us(work, dict(schedule)) for kernel, schedule in chosen if kernel.family == "product"]
+    return bool(saved) and sum(saved) > 0
+
+
+def _library_us(work: Work) -> float:
+    """What the library's product takes, which has tiles, and other ways for vectors alone; and a kernel behind it that reads the result."""
+    plain = [option for option in _tiles(work) if "dot" not in option] or list(_skinny(work))
+    results = math.prod(work.sizes) * work.sums * work.width
+    return LIBRARY * min(_us(work, option) for option in plain) + LAUNCH_US / 2 + 2e-3 * results / GB_PER_S
+
+
+def _work(kernel: Kernel) -> Work:
+    form = form_of(kernel)
+    assert form is not None
+    dtype = form.dtype
+    kind = "half" if dtype in ("float16", "bfloat16") else "tf32" if form.tf32 else dtype
+    batch, rows, columns = map(int, form.sizes)
+    return Work((batch, rows, columns), len(form.terms), kind, int(kernel.row_length), BYTES[dtype], float(int(kernel.num_bytes)))
+
+
+def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps"))
+
+
+def _tiles(work: Work) -> Iterator[dict[str, Any]]:
+    _, ups, sides = work.sizes
+    if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
+        return  # a matrix times a vector: matrix units would multiply copies
+    classes = ("tf32x3", "float32") if work.kind == "float32" else (work.kind,)
+    tiles = [(kind, *tile) for kind in classes for tile in TILES[kind]]
+    for (kind, rows, columns, depth, warps, stages), splits in itertools.product(tiles, SPLITS):
+        too_tall = rows > 16 and rows >= 2 * power(ups)
+        too_wide = columns > 32 and columns >= 2 * power(sides)
+        many = rows * columns * work.sums > MAX_SUMS // 4 * warps
+        if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
+            yield {"kind": "product", "rows": rows, "columns": columns, "depth": depth, "warps": warps, "stages": stages, "group": 8,
+                   "splits": splits, "programs": 0, **({"dot": kind} if kind == "tf32x3" else {})}
+
+
+def _skinny(work: Work) -> Iterator[dict[str, Any]]:
+    _, ups, sides = work.sizes
+    short, long = min(ups, sides), max(ups, sides)
+    if short * work.sums > MAX_SHORT:
+        return
+    for (block, depth), splits in itertools.product(((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS):
+        fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(power(long), 16)
+        if fits and (splits == 1 or work.depth >= 2 * splits * depth):
+            depth = min(depth, max(power(work.depth), 2))
+            yield {"kind": "skinny", "block": block, "depth": depth, "warps": 4, "stages": 2, "splits": splits}
+
+
+def _programs(work: Work, option: dict[str, Any]) -> int:
+    batch, ups, sides = work.sizes
+    if option["kind"] == "skinny":
+        return int(batch * -(-max(ups, sides) // option["block"]) * option["splits"])
+    return int(batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"])
+
+
+def _us(work: Work, option: dict[str, Any]) -> float:
+    """Modelled microseconds."""
+    batch, ups, sides = work.sizes
+    splits, programs = option["splits"], _programs(work, option)
+    length = -(-work.depth // splits)
+    if option["kind"] == "skinny":
+        short = min(ups, sides)
+        tall, flat, rate = option["block"], short, SKINNY_GFLOPS
+        # Few bytes in flight a program: several must share a multiprocessor for its share of the bandwidth.
+        together = 6.0
+    else:
+        tall, flat = option["rows"], option["columns"]
+        size = tall * flat
+        kind = option.get("dot", work.kind)
+        rate = GFLOPS[kind] * size / (size + EFFICIENCY[kind])
+        together = min(max(2.0 ** 15 / (size * work.sums), 1.0), 8.0)
+    waves = math.ceil(programs / (NUM_SMS * together))
+    busy = min(together, programs / NUM_SMS) if waves == 1 else together
+    arithmetic = 2e-3 * tall * flat * length * work.sums * max(busy, 1.0) / rate
+    fetched = 1e-3 * (tall + flat * work.sums) * length * work.width * max(busy, 1.0) / L2_GB_PER_S
+    streamed = work.num_bytes * 1e-3 / (GB_PER_S * min(1.0, programs / (2.0 * NUM_SMS)))
+    partial = 0.0 if splits == 1 else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / GB_PER_S
+    return max(waves * max(arithmetic, fetched), streamed) + partial

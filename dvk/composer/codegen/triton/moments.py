@@ -1,0 +1,59 @@
+"""Variance in one pass from shifted sums: Σ(x − k) and Σ(x − k)², k being the row's first element.
+
+Both sums are independent of each other, so a row is read once and no lane waits for the mean. Shifting keeps the
+cancellation of E[x²] − E[x]² away: what cancels is the distance of the first element from the mean, of the order of
+the deviation itself, and not the mean. A row whose first element is an outlier by n deviations loses log₁₀ n digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dvk.composer.ir.loops import Instr, Ref
+
+if TYPE_CHECKING:
+    from dvk.composer.codegen.triton.writer import Writer
+
+
+@dataclass(frozen=True)
+class MomentsPair:
+    """sum(x) and the sum of (x − mean)², both from sums about `k…`."""
+
+    first: Instr
+    second: Instr
+
+    def step(self, x: str, mask: str, tiles: str) -> list[str]:
+        """Lines that take one more tile into `acc…`."""
+        del tiles
+        gap = f"{x} - k{self.first.id}"
+        return [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}",
+                f"acc{self.first.id} += gap", f"acc{self.second.id} += gap * gap"]
+
+    def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
+        """The sum over lanes alone; `finish` does the rest."""
+        del count, length, piece
+        return f"{prefix}{reduce.id}"
+
+    def finish(self, reduce: Instr, folded: str, length: str) -> list[str]:
+        """Lines that make the reduction's value of the folded sum."""
+        total = f"g{self.first.id}"
+        if reduce is self.first:
+            return [f"{total} = {folded}", f"v{reduce.id} = {total} + k{reduce.id} * {length}"]
+        value = f"{folded} - {total} * {total} * (1.0 / {length})"
+        return [f"v{reduce.id} = tl.maximum({value}, 0.0, propagate_nan=tl.PropagateNan.ALL)"]
+
+    def shift(self, writer: Writer) -> None:
+        """Emit `k…`: the operand's value at the start of the row."""
+        source = self.first.args[0]
+        assert isinstance(source, Ref)
+        tile, row = writer.tile, writer.tile.axes[-1]
+        # Without its variables the row's axis stands at its first element.
+        writer.walk(replace(row, vars=(), block=1, masked=False))
+        for instr in writer.closure([source.id], row_level=False):
+            text = writer.value(instr)
+            writer.names[instr.id] = f"k{self.first.id}_{instr.id}"
+            tile.put(f"{writer.names[instr.id]} = {text}")
+        tile.put(f"k{self.first.id} = {writer.names[source.id]}")
+        writer.names.clear()
+        writer.walk(row)

@@ -1,0 +1,89 @@
+"""Reductions over short windows in Triton: every lane walks the window of its own output.
+
+Kind `window`: `block` outputs a program by one flat index, or a tile of `yblock` runs of `xblock` outputs, whose places
+need no division; `unroll` writes the places of the window one after the other. Neighbouring windows overlap in the L1
+cache. Long windows may also be rows of a tile (kind `persistent`, see `schedule`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.triton.scalar import TYPES
+from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.symint import power
+
+MAX_UNROLLED = 32
+"""Places of a window that is written out: more would be slow to compile."""
+MIN_TILE = 32
+"""Outputs side by side that fill a tile's run."""
+NUM_SMS = 132
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the best guess first."""
+    total = kernel.num_rows
+    unroll = kernel.row_length <= MAX_UNROLLED
+    block = min(max(power(total // (8 * NUM_SMS)), 64), 256)
+    shapes = ((block, block // 64), (2 * block, block // 32), (block, block // 32), (max(block // 2, 32), block // 128))
+    found = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
+    if unroll:
+        found.insert(2, _flat(block, max(block // 64, 1), False))
+    lane = next((v.size for v in reversed(kernel.rows) if v.size > 1), 1)
+    if lane >= MIN_TILE and lane < total:
+        x = min(power(lane), 256)
+        found[1:1] = [{"kind": "window", "yblock": y, "xblock": x, "unroll": unroll, "warps": max(y * x // 64, 1)}
+                      for y in (max(block // x, 1), max(2 * block // x, 1))]
+    if 16 <= kernel.row_length:
+        x = max(512 // power(kernel.row_length), 1)
+        found.append({"kind": "persistent", "xblock": x, "warps": 4})
+    return found
+
+
+def _flat(block: int, warps: int, unroll: bool) -> dict[str, Any]:
+    return {"kind": "window", "block": block, "unroll": unroll, "warps": warps}
+
+
+def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+    """One program a block of outputs; axis `r` is the place in the window, a number."""
+    *rows, row = axes
+    writer = Writer(kernel, [*rows, row])
+    tile = writer.tile
+    digits = tile.programs([(a.program, a.blocks) for a in rows])
+    for axis in rows:
+        tile.place(axis, digits[axis.program])
+    reduces = writer.looped_reduces(0)
+    done: set[int] = set()
+    for instr in kernel.instrs:
+        if kernel.is_row_value(instr) and instr.stage == 0:
+            writer.emit(instr)
+            done.add(instr.id)
+    needed = writer.closure(writer.operands(reduces), row_level=False)
+    # Where an output's window starts is worked out once: without its variables the row's axis stands at place 0.
+    tile.axes[-1] = replace(row, vars=())
+    for instr in needed:
+        for part in (instr.offset, *(p for p, _ in instr.bounds)):
+            tile.offset(part)
+    tile.axes[-1] = row
+    for reduce in reduces:
+        tile.put(f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
+    loop = "tl.static_range" if schedule["unroll"] else "range"
+    tile.enter(f"for r in {loop}(0, {kernel.row_length!r}):")
+    for instr in needed:
+        writer.emit(instr)
+    writer.accumulate(reduces, "", "")
+    tile.leave()
+    for reduce in reduces:
+        tile.put(f"v{reduce.id} = acc{reduce.id}")
+        done.add(reduce.id)
+    for instr in kernel.instrs:
+        if kernel.is_row_value(instr) and instr.id not in done:
+            writer.local_reduce(instr) if instr.op.startswith("reduce_") else writer.emit(instr)
+    for store in kernel.stores:
+        writer.store(store)
+    return Function(kernel.name, *writer.source(kernel.name), math.prod(a.blocks for a in rows), schedule["warps"])

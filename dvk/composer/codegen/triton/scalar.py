@@ -1,0 +1,296 @@
+"""Scalar operations in Triton: expressions over registers, and the helper functions they need.
+
+Accuracy is that of the fp32 class (relative error ≤ 1e-6), not bitwise IEEE: on a GPU `exp` is
+`ex2.approx` (its error grows with |x|, 2e-6 at 80), `/` is `div.full` (2 ulp, 0 for divisors above
+2^126) and `sqrt` and `rsqrt` are the approximate instructions (1–2 ulp). `log`, `sin` and `cos` are
+libdevice's. Helpers use `triton.language` alone, so that they also run in the interpreter,
+where libdevice does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dvk.composer.codegen.analysis.online import nan_shows_anyway
+from dvk.composer.codegen.triton.device_functions import CALLS, DOUBLE, FUNCTION_NEEDS, FUNCTIONS
+from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.nodes import WHOLE
+from dvk.composer.ir.symint import Size
+
+TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
+         "int8": "tl.int8", "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8",
+         "bool": "tl.int1"}
+FLOAT = ("float32", "float64")
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+          "ne": "!=", "and": "&", "or": "|", "idiv": "//", **{op: sign for op, sign in WHOLE.items() if op != "idiv"}}
+_CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
+          "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
+          "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
+          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder", **CALLS}
+_BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
+
+HELPERS = {
+    "dvk_erf": """\
+@triton.jit
+def dvk_erf(x):
+    # N. Juffa's erff (1 ulp) without its branch: lanes that disagree would make a warp walk both sides in turn.
+    a = tl.abs(x)
+    s = a * a
+    p = (-1.72853470e-5 * a + 3.83197126e-4) * s + (-3.88396438e-3 * a + 2.42546219e-2)
+    p = ((p * a - 1.06777877e-1) * a - 6.34846687e-1) * a - 1.28717512e-1
+    q = ((-5.96761703e-4 * s + 4.99119423e-3) * s - 2.67681349e-2) * s + 1.12819925e-1
+    q = (q * s - 3.76125336e-1) * s + 1.28379166e-1
+    y = tl.where(a > 0.921875, 1.0 - tl.exp(p * a - a), q * a + a)
+    return tl.where(x < 0.0, -y, y)
+""",
+    "dvk_erf_f64": """\
+@triton.jit
+def dvk_erf_f64(x):
+    return tl.erf(x)
+""",
+    "dvk_log1p": """\
+@triton.jit
+def dvk_log1p(x):
+    # Kahan: the error of log(1 + x) and that of x / ((1 + x) - 1) cancel.
+    u = 1.0 + x
+    y = tl.log(u) * (x / (u - 1.0))
+    y = tl.where(u == 1.0, x, y)
+    return tl.where(u == float("inf"), u, y)
+""",
+    "dvk_expm1": """\
+@triton.jit
+def dvk_expm1(x):
+    # Near 0 the Taylor series: exp(x) - 1 would lose every digit.
+    p = 2.7557319e-07 * x + 2.7557319e-06
+    p = p * x + 2.4801587e-05
+    p = p * x + 1.9841270e-04
+    p = p * x + 1.3888889e-03
+    p = p * x + 8.3333333e-03
+    p = p * x + 4.1666667e-02
+    p = p * x + 1.6666667e-01
+    p = p * x + 0.5
+    return tl.where(tl.abs(x) < 0.5, p * x * x + x, tl.exp(x) - 1.0)
+""",
+    "dvk_expm1_f64": """\
+@triton.jit
+def dvk_expm1_f64(x):
+    # Kahan: (exp(x) - 1) / log(exp(x)) is accurate although both parts are not.
+    u = tl.exp(x)
+    y = (u - 1.0) * (x / tl.log(u))
+    y = tl.where(u == 1.0, x, y)
+    return tl.where(tl.abs(x) > 1.0, u - 1.0, y)
+""",
+    "dvk_tanh": """\
+@triton.jit
+def dvk_tanh(x):
+    t = dvk_expm1(-2.0 * tl.abs(x))
+    y = -t / (t + 2.0)
+    return tl.where(x < 0.0, -y, y)
+""",
+    "dvk_tanh_f64": """\
+@triton.jit
+def dvk_tanh_f64(x):
+    t = dvk_expm1_f64(-2.0 * tl.abs(x))
+    y = -t / (t + 2.0)
+    return tl.where(x < 0.0, -y, y)
+""",
+    "dvk_round": """\
+@triton.jit
+def dvk_round(x):
+    # Adding 2^23 leaves no fraction bits, so the addition itself rounds half to even.
+    big = tl.where(x < 0.0, -8388608.0, 8388608.0)
+    return tl.where(tl.abs(x) < 8388608.0, (x + big) - big, x)
+""",
+    "dvk_round_f64": """\
+@triton.jit
+def dvk_round_f64(x):
+    low = tl.floor(x)
+    high = x - low > 0.5
+    tie = x - low == 0.5
+    odd = low - 2.0 * tl.floor(low * 0.5) != 0.0
+    return low + tl.where(high | (tie & odd), 1.0, 0.0)
+""",
+    "dvk_trunc": """\
+@triton.jit
+def dvk_trunc(x):
+    return tl.where(x < 0.0, tl.ceil(x), tl.floor(x))
+""",
+    "dvk_max": """\
+@triton.jit
+def dvk_max(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    # tl.max drops NaN. As integers (negative ones mirrored) floats keep their order and NaN comes last.
+    bits = tl.where(x == x, x, float("nan")).to(tl.int32, bitcast=True)
+    top = tl.max(bits ^ ((bits >> 31) & 0x7FFFFFFF), axis, keep_dims=keep_dims)
+    return (top ^ ((top >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+""",
+    "dvk_max_f64": """\
+@triton.jit
+def dvk_max_f64(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    # tl.max drops NaN: see whether there was one.
+    top = tl.max(x, axis, keep_dims=keep_dims)
+    lost = tl.max((x != x).to(tl.int32), axis, keep_dims=keep_dims) > 0
+    return tl.where(lost, float("nan"), top)
+""",
+    "dvk_larger": """\
+@triton.jit
+def dvk_larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "dvk_larger_int": """\
+@triton.jit
+def dvk_larger_int(a, b):
+    return tl.maximum(a, b)
+""",
+    "dvk_order": """\
+@triton.jit
+def dvk_order(x):
+    # As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
+    bits = tl.where(x == x, tl.where(x == 0.0, 0.0, x), float("nan")).to(tl.int32, bitcast=True)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+""",
+    "dvk_unorder": """\
+@triton.jit
+def dvk_unorder(order):
+    bits = order.to(tl.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+""",
+    "dvk_product": """\
+@triton.jit
+def dvk_product(a, b):
+    return a * b
+""",
+    **FUNCTIONS,
+}
+NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",), **FUNCTION_NEEDS}
+_DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max", *DOUBLE}
+
+
+def helper(name: str, type_: str) -> str:
+    """The helper's variant for a register type."""
+    return name + "_f64" if type_ == "float64" and name in _DOUBLE else name
+
+
+def scan_joiner(scan: Instr) -> str:
+    """The helper function that joins two values of a running maximum."""
+    return "dvk_larger" if scan.type in FLOAT else "dvk_larger_int"
+
+
+def helpers_of(kernel: Kernel) -> set[str]:
+    """Names of the helper functions a kernel calls."""
+    found: set[str] = set()
+    for instr in kernel.instrs:
+        name = _CALLS.get(instr.op, "")
+        if name.startswith("dvk_"):
+            found.add(helper(name, instr.compute))
+        elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
+            found.add(helper("dvk_max", instr.type))
+        elif instr.op in ("reduce_prod", "scan_prod"):
+            found.add("dvk_product")
+        elif instr.op == "scan_max":
+            found |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
+    return with_needs(found)
+
+
+def with_needs(found: set[str]) -> set[str]:
+    """Helpers and those that they call."""
+    while more := {need for name in found for need in NEEDS.get(name, ())} - found:
+        found = found | more
+    return found
+
+
+def prelude(kernels: Iterable[Kernel]) -> str:
+    """Source of the helper functions that the kernels call, in a fixed order; empty when there are none."""
+    used = {name for kernel in kernels for name in helpers_of(kernel)}
+    return "\n\n".join(text for name, text in HELPERS.items() if name in used)
+
+
+def literal(value: bool | int | float, want: str) -> str:
+    """A number as source; in a binary operation Triton gives it the type of the other operand."""
+    if want == "bool":
+        return str(bool(value))
+    if want not in FLOAT or isinstance(value, Size):
+        return str(value if isinstance(value, Size) else int(value))
+    value = value if isinstance(value, float) else float(value)
+    return f'float("{value}")' if math.isinf(value) or math.isnan(value) else repr(value)
+
+
+def full(value: bool | int | float, want: str) -> str:
+    """A number as a scalar tensor of exactly the wanted type."""
+    return f"tl.full([], {literal(value, want)}, {TYPES[want]})"
+
+
+def cast(text: str, have: str, want: str) -> str:
+    """A register value of type `have` as one of type `want`."""
+    if have == want:
+        return text
+    if want == "bool":
+        return f"({text} != 0)"
+    if have in FLOAT and want in ("int8", "int16", "uint8"):
+        # Out of range, narrow integers wrap as they do in PyTorch; a direct conversion saturates.
+        return f"{text}.to(tl.int32).to({TYPES[want]})"
+    return f"{text}.to({TYPES[want]})"
+
+
+def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
+    """One scalar operation.
+
+    Args:
+        args: operands, already of `instr.compute` (the first operand of `where`: bool; that of a cast: its own).
+
+    Returns:
+        The expression and the type it has.
+    """
+    op, kind = instr.op, instr.compute
+    result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
+    if instr.call is not None:
+        return instr.call.form.format(*args), result
+    if op == "div" and kind == "float32" and instr.prim is not None and instr.prim.attrs.get("correctly_rounded"):
+        return f"tl.div_rn({args[0]}, {args[1]})", result  # `/` may be 2 ulp off: below 1 for equal operands
+    if op in _INFIX:
+        return f"{args[0]} {_INFIX[op]} {args[1]}", result
+    if op in _CALLS:
+        return f"{helper(_CALLS[op], kind)}({', '.join(args)})", result
+    if op == "neg":
+        return f"-{args[0]}", result
+    if op in ("high", "low"):
+        return f"{args[0]} >> 32" if op == "high" else f"{args[0]} & 0xFFFFFFFF", result
+    if op == "reciprocal":
+        return f"1.0 / {args[0]}", result
+    if op == "sigmoid":
+        return f"1.0 / (1.0 + tl.exp(-{args[0]}))", result
+    if op == "sign":
+        return f"({args[0]} > 0).to({TYPES[kind]}) - ({args[0]} < 0).to({TYPES[kind]})", result
+    if op in ("max", "min"):
+        if kind == "bool":
+            return f"{args[0]} {'|' if op == 'max' else '&'} {args[1]}", result
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if kind in FLOAT else ""
+        return f"tl.{op}imum({args[0]}, {args[1]}{nan})", result
+    if op == "where":
+        return f"tl.where({args[0]}, {args[1]}, {args[2]})", result
+    if op == "not":
+        return f"{args[0]} == 0", result
+    if op == "isnan":
+        return f"{args[0]} != {args[0]}", result
+    if op == "signbit":
+        return f"{args[0]}.to(tl.int{'32' if kind == 'float32' else '64'}, bitcast=True) < 0", result
+    if op == "isinf":
+        return f'tl.abs({args[0]}) == float("inf")', result
+    assert op == "as", op
+    return args[0], result
+
+
+def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
+    """Literals to which Triton would not give the right type by itself.
+
+    Those are the ones in double precision, in calls, and where no tensor is beside them.
+    """
+    if instr.op == "where":
+        alone = all(is_number[1:]) or instr.compute != "float32"
+        return [is_number[0], *(number and alone for number in is_number[1:])]
+    if instr.op in WHOLE or instr.op in _CALLS:
+        return is_number
+    if instr.op in ("max", "min"):
+        return [number and instr.compute != "float32" for number in is_number]
+    return [number and (all(is_number) or instr.compute == "float64") for number in is_number]

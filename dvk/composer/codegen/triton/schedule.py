@@ -1,0 +1,277 @@
+"""Triton schedules: plain data that says how a kernel is cut into programs, and which cuts are worth measuring.
+
+Kinds and their keys (all sizes in elements, powers of two):
+  flat        `block`: one flat index over everything
+  stride      `block`, `programs`: as flat, but so many programs walk over everything (not among `schedules`)
+  tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
+  persistent  `xblock` rows a program, each whole in registers
+  looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
+  split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
+  window      see `pooling`; scan, scan_loop, scan_walk, scan_split: see `scan`; product, skinny: see `matmul`
+Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `online`),
+`online: "moments"` on persistent and looped a variance from shifted sums (see `moments`). Numbers are for a
+GPU of about 132 SMs; measurement decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.codegen.analysis.online import online_pair
+from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.triton import matmul_schedule, pooling, scan
+from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.loops import READS, Kernel
+from dvk.composer.ir.nodes import COSTLY
+from dvk.composer.ir.symint import leaves_rest, pow2, power
+
+NUM_SMS = 132
+"""Streaming multiprocessors of an H100 or H200: fewer programs than this leave some idle."""
+MAX_PERSISTENT = 1 << 15
+"""Values of one tile that registers can hold: 32 of 4 bytes a thread with 1024 threads."""
+NARROW = 16
+"""Below this extent a variable is too short to be a tile's own axis."""
+SMALL = 1 << 22
+"""Elements that pass in about the time of a launch, so that the number of launches decides."""
+MAX_OPTIONS = 12
+SHORT = ("exp2", "log2")
+"""Functions that the GPU has an instruction for."""
+
+
+OWN = {"window": pooling.schedules, "product": matmul_schedule.schedules, "scan": scan.schedules,
+       "scan_column": scan.schedules}
+"""Kernel families that list their schedules themselves."""
+
+
+def default_schedule(kernel: Kernel) -> dict[str, Any]:
+    """What a person would write first."""
+    return schedules(kernel)[0]
+
+
+def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+    """The alternatives worth measuring, the best guess first."""
+    if kernel.family == "pointwise":
+        found = _pointwise(kernel)
+    elif kernel.family in OWN:
+        found = OWN[kernel.family](kernel)
+    elif kernel.family == "row":
+        found = _row(kernel)
+    else:
+        found = _column(kernel)
+    if kernel.reduced and online_pair(kernel) is not None:
+        found = [{**o, "online": True} if o["kind"] == "split" else o for o in found]
+    unique: list[dict[str, Any]] = []
+    for option in found:
+        if option not in unique:
+            unique.append(option)
+    return unique[:MAX_OPTIONS]
+
+
+# ------------------------------------------------------------------ axes of a schedule
+
+def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
+    """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
+    rows = tuple(v for v in kernel.rows if v.size > 1)
+    if schedule["kind"] in scan.KINDS:
+        return scan.axes(kernel, schedule)
+    if schedule["kind"] == "window":
+        place = Axis("r", tuple(v for v in kernel.reduced if v.size > 1))
+        if "block" in schedule:
+            return [_axis("x", rows, schedule["block"]), place]
+        return [_axis("y", rows[:-1], schedule["yblock"]), _axis("x", rows[-1:], schedule["xblock"]), place]
+    if schedule["kind"] in ("flat", "stride"):
+        return [_axis("x", rows, schedule["block"])]
+    if schedule["kind"] == "tile":
+        outer, middle, inner = _tile_variables(kernel)
+        return [*_scalar(outer), _axis("y", middle, schedule["yblock"]), _axis("x", inner, schedule["xblock"])]
+    reduced = tuple(v for v in kernel.reduced if v.size > 1)
+    length = math.prod(v.size for v in reduced)
+    block = pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
+    row = Axis("r", reduced, block, leaves_rest(length, block))
+    xblock = schedule["xblock"]
+    if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
+        # Blocks stay inside the fastest variable: the slower ones are scalars of the program.
+        return [*_scalar(rows[:-1]), _axis("x", rows[-1:], xblock), row]
+    return [_axis("x", rows, xblock), row]
+
+
+def _axis(name: str, variables: tuple[Var, ...], block: int) -> Axis:
+    size = math.prod(v.size for v in variables)
+    block = min(block, power(size))
+    return Axis(name, variables, block, leaves_rest(size, block))
+
+
+def _scalar(variables: tuple[Var, ...]) -> list[Axis]:
+    return [Axis("z", variables)] if variables else []
+
+
+def _fastest(offset: Affine) -> Var | None:
+    return min(offset.terms, key=lambda t: abs(t[1]))[0] if offset.terms else None
+
+
+def _crossing(kernel: Kernel) -> Var | None:
+    """The variable some full-size input walks fastest, when that is not the one the outputs walk fastest."""
+    rows = [v for v in kernel.rows if v.size > 1]
+    if len(rows) < 2:
+        return None
+    offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
+    total = math.prod(v.size for v in rows)
+    for offset in offsets:
+        lead = _fastest(offset)
+        if lead is not None and lead is not rows[-1] and 4 * math.prod(v.size for v in offset.vars) >= total:
+            return lead
+    return None
+
+
+def _tile_variables(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]]:
+    rows = tuple(v for v in kernel.rows if v.size > 1)
+    crossing = _crossing(kernel)
+    if crossing is None:
+        return (), rows[:-1], rows[-1:]
+    return tuple(v for v in rows[:-1] if v is not crossing), (crossing,), rows[-1:]
+
+
+# ------------------------------------------------------------------ pointwise
+
+def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
+    rows = [v for v in kernel.rows if v.size > 1]
+    total = kernel.num_rows
+    widest = max((_width(b.dtype) for b in (*kernel.inputs, *kernel.outputs)), default=4)
+    # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
+    block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
+    flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
+    if widest < 4 and any(i.op in COSTLY and i.op not in SHORT for i in kernel.instrs):
+        # Arithmetic, not memory, is the limit: more independent elements a thread hide its latency.
+        flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
+    crossing = _crossing(kernel)
+    if crossing is not None:
+        shapes = ((64, 64, 8), (32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 16, 4), (16, 64, 4))
+        tiles = [_tile(y, x, warps) for y, x, warps in shapes]
+        short = min(crossing.size, rows[-1].size) < NARROW
+        return [*flat[:2], *tiles, *flat[2:]] if short else [*tiles, *flat]
+    divides = len(rows) > 1
+    if divides and rows[-1].size >= 64:
+        xblock = min(power(rows[-1].size), 1024)
+        wide = [_tile(max(factor * block // xblock, 1), xblock, warps) for factor, warps in ((1, 4), (2, 4), (4, 8))]
+        wide = wide[::-1] if flat[0]["block"] > block else wide
+        # A fastest run that fills its blocks loses no lanes, and its rows need no division.
+        exact = rows[-1].size % xblock == 0
+        if exact and total >= 1 << 20:
+            return [*wide[:1], *flat[:1], *wide[1:], *flat[1:]]
+        return [*flat[:1], *wide, *flat[1:]]
+    return flat
+
+
+def _width(dtype: str) -> int:
+    return {"float64": 8, "int64": 8, "float32": 4, "int32": 4}.get(dtype, 2)
+
+
+def _flat(block: int, warps: int = 0) -> dict[str, Any]:
+    return {"kind": "flat", "block": block, "warps": warps or min(max(block // 256, 1), 8)}
+
+
+def _tile(yblock: int, xblock: int, warps: int) -> dict[str, Any]:
+    return {"kind": "tile", "yblock": yblock, "xblock": xblock, "warps": warps}
+
+
+# ------------------------------------------------------------------ reductions
+
+def _live(kernel: Kernel) -> int:
+    """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
+    loads = [i for i in kernel.instrs if i.op in READS and not kernel.is_row_value(i) and len(i.vars) > 0]
+    full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
+    # A position beside each value makes it twice as wide.
+    wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)
+    return max(len(full), 1) * (2 if wide else 1)
+
+
+def _row(kernel: Kernel) -> list[dict[str, Any]]:
+    rows, length = kernel.num_rows, kernel.row_length
+    whole = power(length)
+    found: list[dict[str, Any]] = []
+    if whole * min(_live(kernel), 4) <= MAX_PERSISTENT * 2 and whole <= MAX_PERSISTENT:
+        # About 8 to 32 elements a thread; short rows share a program so that it has work for four warps.
+        xblock = 1
+        while xblock * whole < 1024 and rows // (2 * xblock) >= 2 * NUM_SMS:
+            xblock *= 2
+        warps = min(max(xblock * whole // 512, 1), 16) if whole < 16384 else 16
+        found.append(_persistent(xblock, warps))
+        found.append(_persistent(xblock, min(2 * warps, 32)))
+        if warps > 1:
+            found.append(_persistent(xblock, warps // 2))
+        if whole <= 2048 and rows >= 4 * xblock:
+            found += [_persistent(2 * xblock, min(2 * warps, 16)), _persistent(4 * xblock, min(4 * warps, 16))]
+        if xblock > 1 and whole >= 256:
+            found.append(_persistent(1, max(min(whole // 256, 4), 1)))
+    loops: list[dict[str, Any]] = []
+    if length > 1024:
+        online = online_pair(kernel) is not None
+        # Long rows need many bytes in flight; short ones several programs an SM.
+        long, short = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)), ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
+        for rblock, warps in long if length > 16384 else short:
+            if rblock < length:
+                if online:
+                    loops.append({**_looped(1, rblock, warps), "online": True})
+                loops.append(_looped(1, rblock, warps))
+    splits = _splits(kernel, rows, length)
+    if rows < NUM_SMS and length > 8192 and splits:
+        # Where a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
+        return [*found[:2], *splits[:4], *found[2:4], *loops[:2], *splits[4:]]
+    return [*found, *loops, *splits[:2]]
+
+
+def _column(kernel: Kernel) -> list[dict[str, Any]]:
+    rows, length = kernel.num_rows, kernel.row_length
+    whole = power(length)
+    found: list[dict[str, Any]] = []
+    for xblock in (32, 16, 64, 8):
+        if whole * xblock * min(_live(kernel), 2) <= MAX_PERSISTENT // 2:
+            warps = min(max(whole * xblock // 512, 1), 16)
+            found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
+    shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
+    loops = [_looped(x, r, w) for x, r, w in shapes if r < length]
+    if online_pair(kernel) is not None:
+        loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
+    splits = []
+    if length >= 128 and rows < 256 * NUM_SMS:
+        shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4))
+        for xblock, rblock, programs in shares:
+            pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
+            while pieces > 2 and pieces * rblock > length:
+                pieces //= 2
+            splits.append(_split(xblock, rblock, pieces, 8))
+    if found and rows * length <= SMALL:
+        return [*found[:4], *splits[:3], *loops[:4]]
+    if rows < 64 * NUM_SMS and length >= 1024 and splits:
+        return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
+    # One pass streams best in small tiles; several passes over the same data are better kept in registers.
+    single = kernel.num_stages == 2 and all(kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores)
+    return [*loops[:4], *found[:4], *splits[:2], *loops[4:]] if single else [*found[:5], *loops, *splits[:2]]
+
+
+def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
+    """Pieces such that all rows together make a few programs an SM."""
+    if rows >= 4 * NUM_SMS or length < 2048:
+        return []
+    options = []
+    shares = ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8))
+    for programs, rblock, warps in shares:
+        pieces = power(programs * NUM_SMS // rows)
+        while pieces > 2 and (pieces * rblock > length or pieces > 2048):
+            pieces //= 2
+        if pieces >= 2 and rblock <= length:
+            options.append(_split(1, rblock, pieces, warps))
+    return options
+
+
+def _persistent(xblock: int, warps: int) -> dict[str, Any]:
+    return {"kind": "persistent", "xblock": xblock, "warps": warps}
+
+
+def _looped(xblock: int, rblock: int, warps: int) -> dict[str, Any]:
+    return {"kind": "looped", "xblock": xblock, "rblock": rblock, "warps": warps, "evict": True}
+
+
+def _split(xblock: int, rblock: int, splits: int, warps: int) -> dict[str, Any]:
+    return {"kind": "split", "xblock": xblock, "rblock": rblock, "splits": splits, "warps": warps}

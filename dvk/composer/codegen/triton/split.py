@@ -1,0 +1,164 @@
+"""Split reductions: few long rows, each cut into pieces that many programs reduce at once.
+
+One function a stage. Each writes a partial result a piece; the next first combines the partial
+results of its row (a few hundred values from L2), then makes its own pass. Row-level results that
+no pass follows are finished by one small last function. Partial results are kept as
+[slot][row][piece], or [slot][piece][row] when rows are what memory walks fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.composer.codegen.analysis.online import VariancePair
+from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.triton.forms import row_pass
+from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.loops import Kernel, Store
+from dvk.composer.ir.symint import Size, leaves_rest, power
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Where partial results lie: one buffer a type, `slots` numbers the reductions inside it."""
+
+    kernel: Kernel
+    splits: int
+    chunk: int
+    """Elements of a piece."""
+    slots: Mapping[int, tuple[str, int]]
+
+    @property
+    def buffers(self) -> dict[str, int]:
+        """Type → elements."""
+        counts: dict[str, int] = {}
+        for kind, slot in self.slots.values():
+            counts[kind] = max(counts.get(kind, 0), (slot + 1) * self.kernel.num_rows * self.splits)
+        return counts
+
+    def row_stride(self) -> int:
+        return 1 if self.kernel.family == "column" else self.splits
+
+    def piece_stride(self) -> int:
+        return self.kernel.num_rows if self.kernel.family == "column" else 1
+
+    def place(self, reduce: int) -> tuple[str, Affine]:
+        """Parameter name and the offset of the row's piece 0."""
+        kind, slot = self.slots[reduce]
+        coefs: dict[Any, int] = {}
+        step = self.row_stride()
+        for var in reversed(self.kernel.rows):
+            coefs[var] = step
+            step *= var.size
+        return f"part_{kind}", Affine.build(coefs, slot * self.kernel.num_rows * self.splits)
+
+
+def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tuple[list[Function], dict[str, int]]:
+    """The functions of a split kernel in launch order, and the partial buffers (type → elements)."""
+    probe = Writer(kernel, axes, online=bool(schedule.get("online")))
+    counts: dict[str, int] = {}
+    slots: dict[int, tuple[str, int]] = {}
+    stages = []
+    for stage in range(kernel.num_stages):
+        reduces = probe.looped_reduces(stage)
+        for reduce in reduces:
+            slots[reduce.id] = (reduce.type, counts.setdefault(reduce.type, 0))
+            counts[reduce.type] += 1
+        if reduces or probe.element_stores(stage):
+            stages.append(stage)
+    row = axes[-1]
+    chunk = -(-row.blocks // schedule["splits"]) * row.block
+    partials = Partials(kernel, schedule["splits"], chunk, slots)
+    pending = probe.row_stores()
+    functions: list[Function] = []
+    for stage in stages:
+        ready = [s for s in pending if kernel.instrs[s.value].stage <= stage]
+        pending = [s for s in pending if s not in ready]
+        functions.append(_pass(kernel, schedule, axes, partials, stage, ready, f"{kernel.name}_{len(functions)}"))
+    if pending:
+        functions.append(_finish(kernel, schedule, partials, pending, f"{kernel.name}_{len(functions)}"))
+    return functions, partials.buffers
+
+
+def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partials: Partials, stage: int,
+          row_stores: list[Store], name: str) -> Function:
+    """One stage over all pieces of all rows."""
+    *rows, row = axes
+    chunk = partials.chunk
+    row = Axis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
+    writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
+    writer.in_pieces = True
+    tile = writer.tile
+    digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
+    piece = digits["piece"]
+    for axis in rows:
+        tile.place(axis, digits[axis.program])
+    reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
+    used = _row_values(writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))])
+    start = piece if chunk == 1 else f"{piece} * {chunk}"
+    if chunk > row.block or isinstance(chunk, Size):
+        tile.put(f"start = {start}")
+        start = "start"
+    row_pass(writer, stage, row, start, chunk)
+    for reduce in reduces:
+        # A piece beyond the row's end has only identities, which is what it must contribute.
+        buffer, offset = partials.place(reduce.id)
+        used.append(buffer)
+        parts = [t for t in (tile.offset(offset), _times(piece, partials.piece_stride())) if t != "0"]
+        mask = tile.mask(tile.reaching(offset.vars))
+        tile.put(f"tl.store({' + '.join([buffer, *parts])}, v{reduce.id}{', ' + mask if mask else ''})")
+    for store in row_stores:
+        writer.store(store, f"({piece} == 0)")
+    grid = partials.splits
+    for axis in rows:
+        grid *= axis.blocks
+    return Function(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
+
+
+def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, stores: list[Store],
+            name: str) -> Function:
+    """Row-level work after the last pass."""
+    rows = tuple(v for v in kernel.rows if v.size > 1)
+    block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
+    axis = Axis("x", rows, block, leaves_rest(kernel.num_rows, block))
+    writer = Writer(kernel, [axis, Axis("s", (), partials.splits)], online=bool(schedule.get("online")))
+    writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
+    used = _row_values(writer, partials, [s.value for s in stores])
+    for store in stores:
+        writer.store(store)
+    warps = min(max(block * partials.splits // 256, 1), 8)
+    return Function(name, *writer.source(name, _unique(used)), axis.blocks, warps)
+
+
+def _row_values(writer: Writer, partials: Partials, targets: list[int]) -> list[str]:
+    """Emit the row-level values the targets need, reductions from their partial results; the buffers read."""
+    used: list[str] = []
+    kernel, tile = writer.k, writer.tile
+    lanes = f"tl.arange(0, {partials.splits})" + ("[None, :]" if len(tile.vectors) == 2 else "")
+    for instr in writer.closure(targets, row_level=True):
+        if not instr.op.startswith("reduce_"):
+            writer.emit(instr)
+        elif writer.is_local(instr):
+            writer.local_reduce(instr)
+        else:
+            buffer, offset = partials.place(instr.id)
+            used.append(buffer)
+            parts = [t for t in (tile.offset(offset), _times(lanes, partials.piece_stride())) if t != "0"]
+            mask = tile.mask(tile.reaching(offset.vars))
+            tile.put(f"p{instr.id} = tl.load({buffer} + ({' + '.join(parts)}){', ' + mask if mask else ''})")
+            if isinstance(writer.pair, VariancePair) and instr is writer.pair.first:
+                left = f"{kernel.row_length} - {lanes} * {partials.chunk}"
+                tile.put(f"count = tl.maximum(tl.minimum({left}, {partials.chunk}), 0)")
+            writer.finish(instr, "p", str(kernel.row_length))
+    return used
+
+
+def _times(text: str, factor: int) -> str:
+    return text if factor == 1 or text == "0" else f"{text} * {factor}"
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,289 @@
+"""The writer of one Triton function: registers, accesses, reductions, and what a pass over the rows needs.
+
+Registers are named after instructions (`v3`), inputs `a0…`, outputs `o0…`. A kernel with one row a
+program works on vectors; with several, on tiles whose first axis is the rows. Masked-off lanes hold
+anything: reductions replace them by their identity. The order of passes is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dvk.composer.codegen.analysis.online import Pair, VariancePair, nan_shows_anyway, online_pair
+from dvk.composer.codegen.analysis.tiles import Axis, Tile, needs_int64
+from dvk.composer.codegen.triton.moments import MomentsPair
+from dvk.composer.codegen.triton.one_hot import OneHot, gather, one_hot
+from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
+from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
+
+
+@dataclass(frozen=True)
+class Function:
+    """One Triton function and how it is launched."""
+
+    name: str
+    text: str
+    params: tuple[str, ...]
+    """`a…` inputs, `o…` outputs, `part_…` buffers of partial results."""
+    grid: int
+    warps: int
+
+
+class Writer:
+    """State while one function is written."""
+
+    def __init__(self, kernel: Kernel, axes: list[Axis], online: bool | str = False):
+        self.k = kernel
+        self.tile = Tile(axes, needs_int64(kernel))
+        self.pair: Pair | MomentsPair | None = online_pair(kernel) if online else None
+        if online == "moments" and isinstance(self.pair, VariancePair):
+            self.pair = MomentsPair(self.pair.first, self.pair.second)
+        self.in_pieces = False
+        """The kernel makes pieces of rows, which another puts together."""
+        self.params: set[str] = set()
+        self.names: dict[int, str] = {}
+        """Registers that for the moment go by another name than `v…`."""
+        self._one_hot: dict[int, OneHot | None] = {}
+        self._axes: dict[int, list[Axis]] = {}
+
+    def source(self, name: str, extra: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
+        """The finished function and its parameters; `extra` are pointers beyond the kernel's own."""
+        params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
+        params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
+        params += extra
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(params)}):", *self.tile.lines]), tuple(params)
+
+    # -------------------------------------------------------------- registers
+
+    def axes_of(self, id_: int) -> list[Axis]:
+        """Vector axes along which a register varies."""
+        if id_ not in self._axes:
+            instr = self.k.instrs[id_]
+            self._axes[id_] = [a for a in self.tile.reaching(instr.vars) if a.block > 1]
+        return self._axes[id_]
+
+    def walk(self, row: Axis) -> None:
+        """The last axis is another one from now on."""
+        self.tile.axes[-1] = row
+        self._axes.clear()
+
+    def arg(self, value: Argument, want: str, as_full: bool = False) -> str:
+        if isinstance(value, Ref):
+            return cast(self.names.get(value.id, f"v{value.id}"), self.k.instrs[value.id].type, want)
+        return full(value, want) if as_full else literal(value, want)
+
+    def emit(self, instr: Instr, policy: str = "") -> None:
+        """One instruction that is not a reduction."""
+        self.tile.put(f"v{instr.id} = {self.value(instr, policy)}")
+
+    def value(self, instr: Instr, policy: str = "") -> str:
+        if instr.op == "load":
+            return self.load(instr, policy)
+        if instr.op == "gather":
+            return self.gather(instr)
+        if instr.op == "iota":
+            text = self.tile.offset(instr.offset)
+            return f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
+        if instr.op == "bounded":
+            fill = literal(instr.fill, instr.type) if instr.type == "float32" else full(instr.fill, instr.type)
+            return f"tl.where({self.inside(instr)}, {self.arg(instr.args[0], instr.type)}, {fill})"
+        numbers = [not isinstance(a, Ref) for a in instr.args]
+        if instr.op.startswith("cast_"):
+            source = instr.args[0]
+            have = self.k.instrs[source.id].type if isinstance(source, Ref) else instr.type
+            target = instr.op.removeprefix("cast_")
+            text = cast(self.arg(source, have, True), have, target)
+            return text if target == instr.type else f"{text}.to({TYPES[instr.type]})"
+        wants = [instr.compute] * len(numbers)
+        if instr.op in ("not", "where"):
+            wants[0] = "bool"
+        as_full = needs_full(instr, numbers)
+        args = [self.arg(a, w, f) for a, w, f in zip(instr.args, wants, as_full, strict=True)]
+        text, have = expression(instr, args)
+        if have == instr.type and (have in FLOAT or have in ("bool", "int64")):
+            return text
+        return cast(f"({text})", have, instr.type) if have != instr.type else f"({text}).to({TYPES[have]})"
+
+    def access(self, pointer: str, offset: Affine) -> tuple[str, str]:
+        """Pointer text and mask text of an access."""
+        self.params.add(pointer)
+        text = self.tile.offset(offset)
+        where = pointer if text == "0" else f"{pointer} + {text}" if " " not in text else f"{pointer} + ({text})"
+        return where, self.tile.mask(self.tile.reaching(offset.vars))
+
+    def load(self, instr: Instr, policy: str = "") -> str:
+        where, mask = self.access(f"a{instr.buffer}", instr.offset)
+        if instr.bounds:
+            mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
+            # A mask is spread over the places, never the other way round.
+            where += "".join(f" + {a.name} * 0" for a in self.axes_of(instr.id) if a not in self.tile.reaching(instr.offset.vars))
+        text = f"tl.load({where}" + (f", {mask}" if mask else "")
+        if instr.bounds:
+            text += f", {literal(instr.fill, self.k.inputs[instr.buffer].dtype if instr.type not in FLOAT else instr.type)}"
+        if policy:
+            text += f', eviction_policy="{policy}"'
+        text += ")"
+        kind = self.k.inputs[instr.buffer].dtype
+        return cast(text, kind, instr.type)
+
+    def gather(self, instr: Instr) -> str:
+        """A load from computed places; of places that do not exist nothing is read."""
+        where, _ = self.access(f"a{instr.buffer}", instr.offset)
+        mask = [m for m in (self.tile.mask(self.tile.reaching(instr.vars)),) if m]
+        vectors = self.axes_of(instr.id)
+        for place, (step, size) in zip(instr.args, instr.places, strict=True):
+            text = self.arg(place, instr.compute if not self.tile.wide else "int64", True)
+            if vectors and not (isinstance(place, Ref) and self.axes_of(place.id)):
+                # Triton's interpreter cannot join one flag with a vector of flags.
+                text = f"({text} + {vectors[-1].name} * 0)"
+            mask += [f"({text} >= 0) & ({text} < {size!r})"] if size else []
+            where += f" + {text} * {step}"  # even where a step is none: a mask of a vector wants a vector of places
+        kind = self.k.inputs[instr.buffer].dtype
+        other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
+        return cast(f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})", kind, instr.type)
+
+    def inside(self, instr: Instr) -> str:
+        """Source text: the bounds of a value hold."""
+        found, vectors = [], self.axes_of(instr.id)
+        for part, count in instr.bounds:
+            text = self.tile.offset(part)
+            if vectors and not any(a.block > 1 for a in self.tile.reaching(part.vars)):
+                # Triton's interpreter cannot join one flag with a vector of flags.
+                text += f" + {vectors[-1].name} * 0"
+            lo, hi = part.span()
+            found += [f"({text} >= 0)"] if lo < 0 else []
+            found += [f"({text} < {count!r})"] if hi >= count else []
+        return " & ".join(found)
+
+    def store(self, store: Store, only: str = "") -> None:
+        """Write an output; `only` is a further condition."""
+        where, mask = self.access(f"o{store.buffer}", store.offset)
+        have, want = self.k.instrs[store.value].type, self.k.outputs[store.buffer].dtype
+        value = cast(f"v{store.value}", have, want)
+        condition = " & ".join(c for c in (mask, only) if c)
+        self.tile.put(f"tl.store({where}, {value}" + (f", {condition})" if condition else ")"))
+
+    # -------------------------------------------------------------- reductions
+
+    def is_local(self, reduce: Instr) -> bool:
+        """No loop over the row is needed: the operand is the same in the whole row, or a one-hot choice from it."""
+        if reduce.id not in self._one_hot:
+            self._one_hot[reduce.id] = one_hot(self.k, reduce)
+        operand = reduce.args[0]
+        constant = not isinstance(operand, Ref) or self.k.is_row_value(self.k.instrs[operand.id])
+        # A product of equal factors is a power, which has no scalar operation: it is multiplied out.
+        return (constant and reduce.op != "reduce_prod") or self._one_hot[reduce.id] is not None
+
+    def local_reduce(self, reduce: Instr) -> None:
+        """Emit a reduction that needs no loop."""
+        found = self._one_hot[reduce.id]
+        if found is not None:
+            gather(self, reduce, found)
+            return
+        value = self.arg(reduce.args[0], reduce.type, True)
+        times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
+        self.tile.put(f"v{reduce.id} = {value}{times}")
+
+    def identity(self, reduce: Instr) -> str:
+        if reduce.op in ("reduce_sum", "reduce_prod"):
+            return literal(int(reduce.op == "reduce_prod"), reduce.type)
+        if reduce.type in FLOAT:
+            return f'float("{"-inf" if reduce.op == "reduce_max" else "inf"}")'
+        bits = {"int64": 63, "int32": 31, "int16": 15, "int8": 7}.get(reduce.type, 8)
+        lowest, highest = (0, 255) if bits == 8 else (-(1 << bits), (1 << bits) - 1)
+        return str(lowest if reduce.op == "reduce_max" else highest)
+
+    def masked_operand(self, reduce: Instr, mask: str) -> str:
+        """The operand with lanes outside the row at the identity."""
+        value = self.arg(reduce.args[0], reduce.type, True)
+        return f"tl.where({mask}, {value}, {self.identity(reduce)})" if mask else value
+
+    def fold(self, reduce: Instr, value: str) -> str:
+        """Reduce a value along the tile's last axis, keeping the tile's rank."""
+        rank2 = len(self.tile.vectors) == 2
+        axis, keep = (1, ", keep_dims=True") if rank2 else (0, "")
+        if reduce.op == "reduce_sum":
+            return f"tl.sum({value}, {axis}{keep})"
+        if reduce.op == "reduce_prod":
+            return f"tl.reduce({value}, {axis}, dvk_product{keep})"
+        if reduce.type not in FLOAT or (reduce.op == "reduce_max" and nan_shows_anyway(self.k, reduce)):
+            return f"tl.{reduce.op.removeprefix('reduce_')}({value}, {axis}{keep})"
+        name = helper("dvk_max", reduce.type)
+        sign = "-" if reduce.op == "reduce_min" else ""
+        return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
+
+    def accumulate(self, reduces: list[Instr], mask: str, tiles: str) -> None:
+        """Take one more tile into the lane-wise accumulators; `tiles` counts them from 1."""
+        for reduce in reduces:
+            if self.pair is not None and reduce is self.pair.second:
+                continue
+            if self.pair is not None and reduce is self.pair.first:
+                for line in self.pair.step(self.arg(reduce.args[0], reduce.type), mask, tiles):
+                    self.tile.put(line)
+                continue
+            acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
+            if reduce.op == "reduce_sum":
+                self.tile.put(f"{acc} += {value}")
+            elif reduce.op == "reduce_prod":
+                self.tile.put(f"{acc} *= {value}")
+            else:
+                nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
+                self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
+
+    def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
+        """The reduction's value from those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
+        partial = f"{prefix}{reduce.id}"
+        if self.pair is not None and reduce in (self.pair.first, self.pair.second):
+            partial = self.pair.partial(reduce, prefix, "count", length, piece=self.in_pieces and prefix == "acc")
+            if isinstance(self.pair, MomentsPair):
+                for line in self.pair.finish(reduce, self.fold(reduce, partial), str(self.k.row_length)):
+                    self.tile.put(line)
+                return
+        self.tile.put(f"v{reduce.id} = {self.fold(reduce, partial)}")
+
+    # -------------------------------------------------------------- what a pass needs
+
+    def closure(self, targets: Iterable[int], row_level: bool) -> list[Instr]:
+        """Instructions the targets need, in order: those computed once an element, or those once a row."""
+        needed: set[int] = set()
+        pending = list(targets)
+        seen: set[int] = set()
+        while pending:
+            instr = self.k.instrs[pending.pop()]
+            if instr.id in seen:
+                continue
+            seen.add(instr.id)
+            if self.k.is_row_value(instr) is row_level:
+                needed.add(instr.id)
+            if row_level and self.pair is not None and instr is self.pair.second:
+                pending.append(self.pair.first.id)
+            given = not row_level or (instr.op.startswith("reduce_") and not self.is_local(instr))
+            if self.k.is_row_value(instr) and given:
+                continue
+            pending.extend(a.id for a in instr.args if isinstance(a, Ref))
+        return [i for i in self.k.instrs if i.id in needed]
+
+    def looped_reduces(self, stage: int) -> list[Instr]:
+        """Reductions that the pass of `stage` accumulates."""
+        found = []
+        for instr in self.k.instrs:
+            if instr.op.startswith("reduce_") and not self.is_local(instr):
+                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
+                if leader.stage == stage + 1:
+                    found.append(instr)
+        return found
+
+    def operands(self, reduces: list[Instr]) -> list[int]:
+        """Registers that accumulating the reductions reads."""
+        follower = self.pair.second if self.pair is not None else None
+        return [a.id for r in reduces if r is not follower for a in r.args if isinstance(a, Ref)]
+
+    def element_stores(self, stage: int) -> list[Store]:
+        """Stores made in the pass of `stage`."""
+        values = [(s, self.k.instrs[s.value]) for s in self.k.stores]
+        return [s for s, value in values if not self.k.is_row_value(value) and value.stage == stage]
+
+    def row_stores(self) -> list[Store]:
+        return [s for s in self.k.stores if self.k.is_row_value(self.k.instrs[s.value])]

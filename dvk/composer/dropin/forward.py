@@ -1,0 +1,395 @@
+"""The host half of a drop-in: the body of its forward, as Python lines.
+
+Extern calls keep their program order, each kernel runs as soon as its operands exist, and a
+temporary is dropped after its last use so that the allocator can hand its memory on.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dvk.composer.fusion.partition import Group, Partition, output_bases
+from dvk.composer.ir import steps, structures
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.loops import READS, Buffer, Kernel
+from dvk.composer.ir.nodes import Prim, View
+from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.lowering.dispatch import FINITE, PrimGraph
+from dvk.composer.rewrites import cudnn
+from dvk.composer.runtime import sources as runtime_sources
+from dvk.records import Graph, Node
+
+FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+         "conv_transpose3d", "convolution"}
+"""Calls whose result nobody else can hold, so a kernel may write over it."""
+IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+            "conv_transpose3d", "batch_norm", "dropout", "embedding", "cat", "stack", "cumsum", "argmax", "argmin", "einsum",
+            "layer_norm", "group_norm", "instance_norm", "relu", "exp", "log", "sigmoid", "tanh", "softmax", "log_softmax",
+            "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
+"""ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
+
+RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | runtime_sources.texts().keys()
+"""Names that the program uses itself."""
+KERNEL = re.compile(r"(run_)?k\d+\w*")
+"""What kernels and their launchers may be called."""
+
+Launch = Callable[[Kernel, list[str], list[str]], list[str]]
+Recurrences = dict[Recurrence, str]
+"""Recurrent layers → the names of their functions."""
+Makers = dict[tuple[str, tuple[str, ...]], int]
+"""Source of a function that makes a tensor, and what it is made of → its number."""
+
+
+@dataclass
+class Program:
+    """Lines of the fast path and what its guards must check."""
+
+    lines: list[str]
+    result: str
+    weights: list[Node]
+    """Weights, buffers and constants of the module that the program reads, bound to `_NAME` before it runs."""
+    guarded: list[Node]
+    """Weights and buffers that kernels read by address."""
+    derived: list[str]
+    """Source of the functions that make derived weights."""
+    inplace: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Kernel name → output number → input number it writes over."""
+    left: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What of the module the program calls as it is: its key → path of a submodule, name of a method or nothing."""
+
+    @property
+    def may_go_back(self) -> bool:
+        """It may find, halfway, that the call is not what it was made for, and returns `dvk_else` then."""
+        return any(line.endswith(steps.GO_BACK) for line in self.lines)
+
+
+def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[Prim]) -> dict[int, int]:
+    """Outputs that may be written over an input: same element, same layout, and nobody reads the input later."""
+    pairs: dict[int, int] = {}
+    last = max((i.stage for i in kernel.instrs), default=0)
+    for number, buffer in enumerate(kernel.inputs):
+        prim = buffer.prim
+        if buffer.steps or prim.kind != "extern" or prim.op.removeprefix("aten.").split(".")[0] not in FRESH or prim in outputs:
+            continue
+        readers = {id(u) for u in part.users[prim]}
+        inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
+        reads = [i for i in kernel.instrs if i.op in READS and kernel.inputs[i.buffer].prim is prim]  # through any view
+        loads = {i.offset for i in reads}
+        if readers - inside or len(loads) != 1 or any(i.op == "gather" or i.buffer != number for i in reads):
+            continue
+        for store in kernel.stores:
+            out = kernel.outputs[store.buffer]
+            same = (out.shape, out.strides, out.dtype) == (buffer.shape, buffer.strides, buffer.dtype)
+            if same and {store.offset} == loads and kernel.instrs[store.value].stage == last and store.buffer not in pairs:
+                pairs[store.buffer] = number
+                break
+    return pairs
+
+
+def layouts(graph: Graph, prims: PrimGraph) -> dict[Prim, tuple[int, ...]]:
+    """Strides of values as eager PyTorch would lay them out, where those are dense but not row-major."""
+    found: dict[Prim, tuple[int, ...]] = {}
+    for node in graph.nodes:
+        value = prims.values.get(node.name)
+        if not isinstance(value, View) or value.steps or node.strides is None or node.shape is None:
+            continue
+        held = value.base.kind in ("source", "extern")
+        if node.strides != contiguous_strides(node.shape) and (held or _dense(node.shape, node.strides)):
+            found[value.base] = node.strides
+    return found
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class HostWriter:
+    """Emits the program for a partition and its kernels.
+
+    Args:
+        makers: those of earlier programs in the same drop-in; what is derived from the same weights is made once.
+        recurrences: the same of recurrent layers.
+        benchmark: cuDNN measures the algorithms of convolutions.
+    """
+
+    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
+                 inplace: bool, device: str, makers: Makers | None = None, recurrences: Recurrences | None = None,
+                 benchmark: bool = False):
+        self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
+        self.launch, self.allow_inplace, self.device, self.benchmark = launch, inplace, device, benchmark
+        self.lines: list[str] = []
+        self.names: dict[Prim, str] = {}
+        self.makers: Makers = {} if makers is None else makers
+        self.recurrences: Recurrences = {} if recurrences is None else recurrences
+        self.guarded: dict[str, Node] = {}
+        self.inplace: dict[str, dict[int, int]] = {}
+        self.outputs = output_bases(prims)
+        self.counter = 0
+        self.left: dict[str, tuple[str, str]] = {}
+
+    def program(self) -> Program:
+        for prim in self.prims.prims:
+            if prim.kind == "source":
+                self.names[prim] = self._source(prim)
+        last = self._last_uses()
+        for number, step in enumerate(self.part.schedule):
+            if isinstance(step, Group):
+                self._group(step)
+            else:
+                self._extern(step)
+            # A result written in place shares its operand's name, which then lives on.
+            alive = {n for p, n in self.names.items() if p in self.outputs or last.get(p, -1) > number or p.kind == "source"}
+            dead = [self.names[p] for p, at in last.items() if at == number and self.names.get(p) not in (None, *alive)]
+            if dead:
+                self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
+        result = self._tree(self.graph.outputs)
+        derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
+        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace, self.left)
+
+    def _weights(self, result: str) -> list[Node]:
+        """Held tensors whose names occur in the program."""
+        words = set(re.findall(r"\w+", "\n".join([*self.lines, result])))
+        held = [p.node for p in self.prims.prims if p.kind == "source" and p.node is not None and p.node.op != "input"]
+        return [n for n in held if n.target is not None and held_name(n) in words]
+
+    # -------------------------------------------------------------- values
+
+    def _fresh(self, prim: Prim | None = None) -> str:
+        """A new name, for a value if it is one's."""
+        del prim
+        self.counter += 1
+        return f"_t{self.counter - 1}"
+
+    def _source(self, prim: Prim) -> str:
+        node = prim.node
+        assert node is not None
+        if node.op == "input":
+            return parameter(node.target or "")
+        if node.target is not None:
+            return held_name(node)
+        if prim not in self.part.users:
+            return ""
+        # Made once: a kernel is given an address, which must outlive the expression that makes the tensor.
+        data = self._literal(node.kwargs["data"])
+        key = self._maker(f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ())
+        self.lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
+        return f"_c{key}"
+
+    def _maker(self, source: str, operands: tuple[str, ...]) -> int:
+        return self.makers.setdefault((source, operands), len(self.makers))
+
+    def _origin(self, operand: Any) -> str:
+        """A weight by its path, which programs of one module share; anything else is this program's alone."""
+        view = self.prims.values[operand["ref"]]
+        node = view.base.node if not view.steps else None
+        return node.target if node is not None and node.target is not None else f"{operand} of {id(self)}"
+
+    def value(self, name: str) -> str:
+        return self.view(self.prims.values[name])
+
+    def view(self, value: Any) -> str:
+        text = self.names[value.base]
+        for step in value.steps:
+            text = step.call(text)
+        return text
+
+    def _tree(self, tree: Any) -> str:
+        # Where a reshape copies, views of it that are returned together share the copy.
+        uses: Counter[str] = Counter()
+        copies: dict[str, str] = {}
+
+        def value(name: str, counting: bool) -> str:
+            view = self.prims.values[name]
+            base = view.base
+            fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
+            text = self.names[base]
+            for step in view.steps:
+                text = step.call(text)
+                if step.method == "reshape" and counting:
+                    uses[text] += 1
+                elif step.method == "reshape" and uses[text] > 1:
+                    if text not in copies:
+                        copies[text] = self._fresh()
+                        self.lines.append(f"{copies[text]} = {text}")
+                    text = copies[text]
+            return text + (".clone()" if fresh else "")
+
+        structures.expression(tree, partial(value, counting=True), self._literal)
+        return structures.expression(tree, partial(value, counting=False), self._literal)
+
+    def _last_uses(self) -> dict[Prim, int]:
+        """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
+        last: dict[Prim, int] = {}
+        for number, step in enumerate(self.part.schedule):
+            for member in step.members if isinstance(step, Group) else [step]:
+                last.setdefault(member, number)
+                for operand in member.operands:
+                    if isinstance(operand, View):
+                        last[operand.base] = number
+        return last
+
+    # -------------------------------------------------------------- steps
+
+    def _group(self, group: Group) -> None:
+        kernel = self.kernels[id(group)]
+        for buffer in kernel.inputs:
+            node = buffer.prim.node
+            if buffer.prim.kind == "source" and node is not None and node.op != "input" and node.target is not None:
+                self.guarded[node.name] = node
+        inputs = []
+        for buffer in kernel.inputs:
+            name = self.names[buffer.prim]
+            if buffer.steps:
+                name = self._fresh()
+                self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
+            elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
+                self._check_layout(name, buffer)
+            inputs.append(name)
+        pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+        self.inplace[kernel.name] = pairs
+        outputs = []
+        for number, buffer in enumerate(kernel.outputs):
+            if number in pairs:
+                self.names[buffer.prim] = inputs[pairs[number]]
+            else:
+                self.names[buffer.prim] = self._fresh(buffer.prim)
+                self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
+            outputs.append(self.names[buffer.prim])
+        self.lines.extend(self.launch(kernel, inputs, outputs))
+
+    def _check_layout(self, name: str, buffer: Buffer) -> None:
+        """What a call returned must lie in memory as the kernel was written for."""
+        self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
+
+    def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
+        """Memory for an output; `inputs` are the names of what the kernel reads."""
+        outside = (buffer.shape, buffer.strides, buffer.dtype)
+        read = list(zip(inputs, kernel.inputs, strict=True))
+        like = next((i for i, b in read if (b.shape, b.strides, b.dtype) == outside), None)
+        near = next((i for i, b in read if b.dtype == buffer.dtype), None)
+        # Methods of a tensor take half the time of functions that are told a device: nothing to parse.
+        new = f"{near}.new_empty" if near else "torch.empty"
+        where = "" if near else f", dtype=torch.{buffer.dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
+        if like is not None:
+            make = f"torch.empty_like({like})"
+        elif buffer.strides == contiguous_strides(buffer.shape):
+            make = f"{new}({buffer.shape!r}{where})"
+        else:
+            make = f"{new}_strided({buffer.shape!r}, {buffer.strides!r}{where})"
+        self.lines.append(f"{name} = {make}")
+
+    def _extern(self, prim: Prim) -> None:
+        node = prim.node
+        assert node is not None
+        name = self.names[prim] = self._fresh(prim)
+        if node.op == RECURRENT:
+            self._recurrence(node, name)
+        elif node.op == "left":
+            self.lines += steps.left_lines(node, name, self.value, self._literal)
+            self.left.update(steps.left_place(node))
+        elif node.op == FINITE:
+            self._look(node, name)
+        elif node.op == "expect":
+            self.lines += steps.expect_lines(node, name, self._literal)
+        else:
+            self.lines.append(f"{name} = {self._call(node)}")
+
+    def _look(self, node: Node, name: str) -> None:
+        """Go back where a weight is not finite."""
+        value, source = self._literal(node.args[0]), self.prims.values[node.args[0]["ref"]].base
+        if source.node is not None and source.node.op == "input":
+            self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
+        else:
+            key = self._maker("lambda w: bool(torch.isfinite(w).all())", (self._origin(node.args[0]),))
+            self.lines.append(f"{name} = dvk_derived(_dvk_values, {key}, ({value},), _dvk_make{key})")
+        self.lines += [f"if not {name}:", f"    {steps.GO_BACK}"]
+
+    def _recurrence(self, node: Node, name: str) -> None:
+        """Run a recurrent layer; `name` becomes the tuple of its results."""
+        made = Recurrence(**node.kwargs)
+        function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
+        given = [self._fresh() for _ in made.read]
+        for what, operand, text in zip(made.read, given, map(self._literal, node.args), strict=True):
+            shape = made.shape(what)
+            self.lines.append(f"{operand} = dvk_strided({text}, {contiguous_strides(shape)!r}, {shape!r}, torch.{made.dtype})")
+        results = [f"torch.empty({made.shape(what)!r}, dtype=torch.{made.dtype})" for what in made.written]
+        self.lines.append(f"{name} = ({', '.join(results)})")
+        addresses = [f"{operand}.data_ptr()" for operand in given] + [f"{name}[{n}].data_ptr()" for n in range(len(results))]
+        self.lines += [f"_dvk_{function}({', '.join(addresses)})", f"del {', '.join(given)}"]
+
+    def _call(self, node: Node) -> str:
+        args = [self._literal(a) for a in node.args]
+        if node.op == "getitem":
+            return f"{args[0]}[{args[1]}]"
+        if node.op == "restrided":
+            return f"dvk_strided({args[0]}, {node.strides!r})"
+        if node.op == "checked":
+            return f"{args[0]} if dvk_finite({args[1]}, {args[2]}) else ({node.kwargs['make']})({', '.join(args[3:])})"
+        if node.op == "derived":
+            key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
+            sources = ", ".join(args) + ("," if len(args) == 1 else "")
+            return f"dvk_derived(_dvk_values, {key}, ({sources}), _dvk_make{key})"
+        return (cudnn.measured(node, self._literal) if self.benchmark else None) or spelled(node, self.value)
+
+    def _literal(self, value: Any) -> str:
+        return literal(value, self.value)
+
+
+def spelled(node: Node, name: Callable[[str], str]) -> str:
+    """The text of a call of an ATen operator; `name` says what a value is called."""
+    args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
+    if not node.op.startswith("aten."):
+        return steps.spelled(node.op, args)
+    packet, _, overload = node.op.removeprefix("aten.").partition(".")
+    if packet == "linear":
+        function = "torch.nn.functional.linear"
+    elif packet == "scaled_dot_product_attention":
+        function = "torch.nn.functional.scaled_dot_product_attention"
+    elif packet == "contiguous":
+        return f"{args[0]}.contiguous({', '.join(args[1:])})"
+    else:
+        # torch.einsum finds its own path, and takes none
+        positional = packet in IN_TORCH and overload in ("default", "input", "padding") and "path" not in node.kwargs
+        function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
+    return f"{function}({', '.join(args)})"
+
+
+def literal(value: Any, name: Callable[[str], str]) -> str:
+    """The text of an encoded operand; `name` says what a value is called."""
+    if isinstance(value, dict):
+        (key, inner), = value.items()
+        if key == "ref":
+            return name(inner)
+        if key == "complex":
+            return f"complex({', '.join(f'float({part!r})' for part in inner)})"
+        return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
+                "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(literal(v, name) for v in value)}]"
+    return repr(value)
+
+
+def parameter(name: str) -> str:
+    """The name under which the program knows an argument of forward(): the argument's own where that is safe."""
+    text = re.sub(r"\W", "_", name)
+    taken = keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or KERNEL.fullmatch(text)
+    if text == name and not taken and not text.startswith(("_", "arg_")):
+        return text
+    return f"arg_{text}"
+
+
+def held_name(node: Node) -> str:
+    """The local name of a weight, buffer or constant of the module."""
+    return f"_w_{node.name}"

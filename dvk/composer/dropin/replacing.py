@@ -1,0 +1,89 @@
+"""The end of a drop-in: what users call to have it in the place of the original, in a live model or by the function's name.
+
+`replace` says on stderr what it has replaced, and what looks like the original and was left as it is, with the reason (`convert`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dvk.composer.dropin.namespace import OWNER, names_bound_by
+from dvk.records import Task
+
+
+def text(task: Task, *, fused: bool = True) -> str:
+    """The definitions; a file that has such names keeps them.
+
+    Args:
+        fused: False where all was left to PyTorch.
+    """
+    name, new = _names(task)
+    if task.kind == "function":
+        return _of_function(task.entry, name, new)
+    if not fused:
+        return f'''
+def {name}(model, quiet=False):
+    """`model` itself: nothing here is faster."""
+    if not quiet:
+        print("replace: nothing was replaced, PyTorch's own code for `{task.entry}` is the fastest that was found", file=sys.stderr)
+    return model
+'''
+    return f'''
+dvk_caches = dvk_empty(globals())
+
+
+def {name}(model, quiet=False):
+    """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights.
+
+    One that computes by anything else than what this file holds is left as it is: a subclass, a class with other code, functions or
+    globals, a patched one. What was replaced, and what was left and why, is said on stderr, unless `quiet`.
+    """
+    return dvk_replaced(model, ModelNew, {OWNER}, globals(), dvk_caches, quiet)
+'''
+
+
+def _names(task: Task) -> tuple[str, str]:
+    """What patches a live module, or gives the function; and the function that is called instead of the original."""
+    bound = names_bound_by(task.source)
+    return ("dvk_replace" if "replace" in bound else "replace",
+            f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new")
+
+
+def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, str]:
+    """How a drop-in is used, in one line for people, and in lines of Python. Candidates of a language model may define `ModelNew` alone.
+
+    Args:
+        source: of the drop-in.
+        arguments: names of what a function takes; where they are not known those of its tensors.
+    """
+    there, (name, new) = names_bound_by(source), _names(task)
+    if task.kind == "function":
+        given = ", ".join(arguments or dict.fromkeys(spec.name.partition(".")[0] for spec in task.inputs)) or "..."
+        how = (f"from best import {new}", f"{new}({given})") if new in there else ("from best import ModelNew", f"ModelNew()({given})")
+        return f"{how[0]}; {how[1]} is {task.entry}({given})", f"{how[0]}\n\n{how[1]}  # called as {task.entry} is"
+    made = f"model = ModelNew(...)  # constructor and state_dict of {task.entry}"
+    if name not in there:
+        return "from best import ModelNew", f"from best import ModelNew\n\n{made}"
+    return (f"from best import ModelNew, or {name}(model)",
+            f"from best import ModelNew, {name}\n\n{made}\noptimized = {name}(model)  # or patch a live module")
+
+
+def _of_function(entry: str, name: str, new: str) -> str:
+    return f'''
+dvk_instances, dvk_caches = [], dvk_empty(globals())
+
+
+def {new}(*args, **kwargs):
+    """`{entry}`, faster; called as the original is."""
+    if not dvk_instances:
+        dvk_instances.append(ModelNew())
+    return dvk_instances[0](*args, **kwargs)
+
+
+{new}.__wrapped__ = {OWNER}
+
+
+def {name}(function=None, quiet=False):
+    """What to call instead of `{entry}`, as it is called; a function that is another one comes back as it is."""
+    return dvk_instead(function, {new}, {OWNER}, dvk_caches, quiet)
+'''

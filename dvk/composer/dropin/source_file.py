@@ -1,0 +1,332 @@
+"""Write a drop-in: kernels, then the `ModelNew` that calls them, then the user's file, then what guards the whole.
+
+The result needs torch alone (and Triton, or a C++ compiler at first use). It computes the original
+forward for anything that no program was made for: other shapes, dtypes, devices or layouts, another
+configuration or mode of the module or of a submodule, hooks on submodules, replaced submodules, autocast,
+tracing, and whenever gradients are wanted. Plain attributes changed after the first call are not noticed
+until train(), eval(), to() or load_state_dict() is called.
+
+It may hold several programs, each for inputs of its own. Weights are bound once for all of them.
+
+What a person wants to read comes first. The `ModelNew` up there knows nothing of the original, which is further down: the class of
+that name at the end of the file is made of it, of `guards.dvk_guarded` and of the original.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import dvk
+from dvk.composer.capture.export import CannotCompose, Captured
+from dvk.composer.dropin import replacing
+from dvk.composer.dropin.forward import Program, held_name, literal, parameter
+from dvk.composer.dropin.namespace import HERE, OWNER, beside, to_the_top, with_room
+from dvk.composer.ir import structures
+from dvk.composer.ir.effects import touched
+from dvk.composer.runtime import sources
+from dvk.records import Node, Task
+
+MODULES = ("copyreg", "ctypes", "dis", "functools", "glob", "hashlib", "inspect", "io", "os", "pickle", "shlex", "shutil", "subprocess",
+           "sys", "tempfile", "threading", "types", "warnings")
+"""What the guards of a drop-in may import."""
+LINE = "# " + "=" * 98
+
+
+PARTS = "# Statements of functions above that are left to PyTorch, as functions."
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A program and the call that it was made for."""
+
+    captured: Captured
+    program: Program
+    graph_replay: bool = False
+    """Run it through a captured CUDA graph."""
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The tensors of the call."""
+        return [n for n in self.captured.graph.nodes if n.op == "input"]
+
+    @property
+    def arguments(self) -> list[str]:
+        """All that the call takes, by the names that generated text knows."""
+        return [parameter(name) for name in self.captured.arguments]
+
+    @property
+    def takes(self) -> list[str]:
+        """What the program takes: the arguments, or the tensors in them where some are nested."""
+        return [parameter(str(n.target)) for n in self.inputs] if self.captured.structure else self.arguments
+
+
+def write(task: Task, fused: Sequence[Fused], *, kernels: str, runtime: str, load: list[str], title: str, header: str) -> str:
+    """The whole text of a drop-in.
+
+    Args:
+        fused: programs for calls that differ; the first that fits is run.
+        kernels: module-level text that defines the kernels.
+        runtime: the same of what launches them, which a reader may leave out; it runs below the guards.
+        load: lines that make the kernels callable, once a process: the body of a function that returns False where that fails.
+        header: imports that the kernels need.
+
+    Raises:
+        CannotCompose: the programs were not made for one and the same module.
+    """
+    held, is_module = _held(fused), task.kind == "module"
+    facts = _facts(task, fused, held)
+    original = "super().forward(*args, **kwargs)" if is_module else f"{OWNER}(*args, **kwargs)"
+    arguments = max((one.captured.arguments for one in fused), key=len)
+    derived = dict.fromkeys(line for one in fused for line in one.program.derived)
+    whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
+    dispatch = "\n".join(_dispatch(number, one) for number, one in enumerate(fused))
+    program = f'''\
+class ModelNew:
+    """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
+
+    def forward(self, *args, **kwargs):
+        given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
+        if given is not None:
+{textwrap.indent(dispatch, " " * 12)}
+        return {original}
+
+{(2 * chr(10)).join(text for number, one in enumerate(fused) for text in (_fits(task, number, one, held), _run(number, one, held)))}
+
+
+dvk_fused = ModelNew'''
+    first = sources.named(kernels)
+    kept = "dvk_kept = []\n\n\n" if "dvk_held" in first else ""
+    above = "\n\n\n".join(part for part in (header, kept + sources.text(first), kernels.strip("\n"), "\n".join(derived), program)
+                          if part.strip())
+    last = f'''\
+class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
+    """{task.entry}, {whom}; falls back to the original where no fused program fits."""
+
+{textwrap.indent(chr(10).join(facts), "    ")}
+
+    def _dvk_now(self, *tensors):
+        # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
+        ready = self.__dict__.get("_dvk_ready")
+        if not ready and (ready is False or not self._dvk_again()):
+            return False
+        return (
+{textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
+        )
+{_loading(load)}'''
+    hook = "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n" \
+        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))" if held else ""
+    signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
+    ending = f"{last}{signature}{replacing.text(task)}"
+    functions = [name for name in sources.needed("\n".join([above, hook, runtime, ending])) if name not in first]
+    below = "\n\n".join(part.strip("\n") for part in (_globals(fused, bool(kept)), sources.text(functions), hook, runtime, ending) if part)
+    parts = {name: text for one in fused for name, text in one.captured.parts.items()}
+    return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+
+
+def unchanged(task: Task, title: str) -> str:
+    """The text where all would be left to PyTorch as the user calls it: guards could only cost time."""
+    head, body = f"class ModelNew({OWNER}):", "pass"
+    if task.kind == "function":
+        head = "import torch\n\n\nclass ModelNew(torch.nn.Module):"
+        body = f"def forward(self, *args, **kwargs):\n        return {OWNER}(*args, **kwargs)"
+    source = with_room(task.source, task.entry)
+    ending = f"{head}\n    {body}\n\n{replacing.text(task, fused=False)}"
+    functions = sources.needed(ending)
+    above, below = beside(source, task.entry, f"{HERE}{sources.text(functions)}\n\n\n{ending}" if functions else f"{HERE}{ending}")
+    return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n{above}{_imports(below)}\n\n\n{below.rstrip()}\n"
+
+
+def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> str:
+    """A drop-in's text: what is to be read, the original with `parts` of it as functions, what guards it."""
+    whole = "\n\n\n".join([task.source.rstrip(), PARTS, *parts.values()]) if parts else task.source
+    source = with_room(whole, task.entry)
+    told = "unchanged" if source == whole else "its ModelNew renamed"
+    above, below = beside(source, task.entry, generated)
+    imports, source = to_the_top(source)
+    return f"""\
+# Drop-in for `{task.entry}`: {title}. Written by dvk {dvk.__version__}.
+# First the kernels and the ModelNew that calls them, then the original, {told}. After the second double line come guards, the same in
+# every drop-in: whatever is not what the kernels were made for runs the original.
+{imports}
+{above.rstrip()}
+
+
+{LINE}
+# The original, {told}. ModelNew has its constructor and state_dict.
+
+{source.strip(chr(10))}
+
+
+{LINE}
+# Guards and launchers, generated by dvk {dvk.__version__}; those of its drop-ins differ in the last class alone.
+
+{below.strip(chr(10))}
+"""
+
+
+def _imports(text: str) -> str:
+    """Those of the generated text below the original."""
+    words = set(re.findall(r"(?<![\w.])(\w+)\.", text))
+    plain = [name for name in MODULES if name in words]
+    return "\n".join([*([f"import {', '.join(plain)}"] if plain else []), "import torch"])
+
+
+def _globals(fused: Sequence[Fused], kept: bool) -> str:
+    """What the functions of a drop-in share; `kept`: of `dvk_kept` the kernels have need before."""
+    goes_back = any(one.program.may_go_back for one in fused)
+    return "\n".join([
+        "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.",
+        'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
+        "dvk_steps, dvk_memory = [0], set()" if kept else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
+        *(["dvk_else = object()  # what a program returns where the original must run"] if goes_back else [])])
+
+
+def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
+    """What the programs were made for, as `guards.dvk_guarded` reads it.
+
+    Raises:
+        CannotCompose: the programs were not made for one and the same module.
+    """
+    (config, *others) = {one.captured.config_hash: None for one in fused}
+    if others:
+        raise CannotCompose("the module itself is another one for other inputs")
+    (left, *_) = {one.captured.left: None for one in fused}
+    (free, *_) = {one.captured.free: None for one in fused}
+    layouts = [f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})" for one in fused
+               for key, node in _keyed(one.program.weights) if id(node) in {id(node) for node in one.program.guarded}]
+    layouts = list(dict.fromkeys(layouts))
+    facts = {
+        "config": repr(config) if task.kind == "module" else "",
+        "apart": repr(left) if left else "",
+        "free": repr(free) if free else "",
+        "modes": repr(_modes(fused) or ""),
+        "calls": repr({key: place for one in fused for key, place in one.program.left.items()} or ""),
+        "paths": repr(tuple(path for path, _ in held)) if held else "",
+        "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
+    }
+    return [f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")] or ["pass"]
+
+
+def _loading(load: Sequence[str]) -> str:
+    lines = "\n".join(["@staticmethod", "def _dvk_load():", *(f"    {line}" for line in load), "    return True"])
+    return f"\n{textwrap.indent(lines, '    ')}\n" if load else ""
+
+
+def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
+    """The modes that the programs rest on, by path.
+
+    Raises:
+        CannotCompose: two of them rest on different modes of one module.
+    """
+    found: dict[str, bool] = {}
+    for one in fused:
+        for path, mode in one.captured.modes.items():
+            if found.setdefault(path, mode) != mode:
+                raise CannotCompose("the module is in another mode for other inputs")
+    return found
+
+
+# ---------------------------------------------------------------- what there is one of for each program
+
+def _method(name: str, number: int) -> str:
+    return f"_dvk_{name}" if number == 0 else f"_dvk_{name}_{number + 1}"
+
+
+def _dispatch(number: int, one: Fused) -> str:
+    run = _method("run", number)
+    given = f"self.{_method('inside', number)}(*given)" if one.captured.structure else "given"
+    call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
+    positional = len(one.arguments) - one.captured.by_name
+    how = f"len(given) == {len(one.arguments)}" + (f" and len(args) <= {positional}" if one.captured.by_name else "")
+    back = f"result = {call}\n    if result is not dvk_else:\n        return result" if one.program.may_go_back else f"return {call}"
+    return f"if {how} and self.{_method('fits', number)}(*given):\n    {back}"
+
+
+def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
+    """The method that looks whether the arguments are those of the program."""
+    nodes = {str(node.target): node for node in one.inputs}
+    texts: dict[str, str] = {}
+
+    def tensor(path: str, text: str) -> str:
+        node = nodes[path]
+        texts[path] = text
+        first = next(iter(texts.values()))
+        where = f"{text}.is_{task.device}"
+        if task.device == "cuda":
+            # Asking for the current device takes as long as all the rest, and raises where there is none.
+            where = f"{text}.get_device() == {first}.get_device()" if text != first else \
+                f"{where} and {text}.get_device() == torch.cuda.current_device()"
+        plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
+        conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
+        return f"{plain}{conjugate} and {where}\nand {_layout(text, node)}"
+
+    lines = []
+    for name in one.captured.arguments:
+        if name in one.captured.constants:
+            value = one.captured.constants[name]
+            safe = parameter(name)
+            lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
+        elif name in one.captured.structure:
+            lines += structures.conditions(one.captured.structure[name], parameter(name), tensor, partial(literal, name=str))
+        elif name in nodes:
+            lines.append(tensor(name, parameter(name)))
+    lines.append(f"self._dvk_now({', '.join(texts.values())})")
+    changed = touched(one.captured.graph.nodes)
+    if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
+        held_at = {id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)}
+        every = [*texts.values(), *held_at.values()]
+        mine = [held_at.get(id(node)) or texts[str(node.target)] for node in apart]
+        lines.append(f"dvk_apart(({', '.join(every)},), ({', '.join(mine)},))")
+    conditions = "\nand ".join(lines)
+    inside = f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n" \
+        f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})" if one.captured.structure else ""
+    signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
+    return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
+
+
+def _run(number: int, one: Fused, held: Held) -> str:
+    """The method that is the program."""
+    own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
+    bound = ", ".join(own.get(key, "_") for key in held)
+    renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
+    unpack = [f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"] if own else []
+    body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
+    return f"    def {_method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
+
+
+# ---------------------------------------------------------------- what all programs share
+
+Held = dict[tuple[str, int], int]
+"""Path of a weight, and which of the values of one program that have it → its position in `_dvk_weights`."""
+
+
+def _keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:
+    seen: Counter[str] = Counter()
+    for node in weights:
+        path = str(node.target)
+        yield (path, seen[path]), node
+        seen[path] += 1
+
+
+def _held(fused: Sequence[Fused]) -> Held:
+    keys = dict.fromkeys(key for one in fused for key, _ in _keyed(one.program.weights))
+    return {key: position for position, key in enumerate(keys)}
+
+
+def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
+    asked = sorted({name for one in fused for name in one.captured.asked})
+    lines = ["not (torch.is_grad_enabled() and dvk_wants(self, tensors))",
+             *(f"not torch.{name}()" for name in asked), f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
+    if has_weights:
+        lines.append("(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())")
+    lines.append("dvk_unchanged(self._dvk_watched)")
+    return "\nand ".join(lines)
+
+
+def _layout(name: str, node: Node) -> str:
+    return f"{name}.shape == {node.shape!r} and {name}.stride() == {node.strides!r} and {name}.dtype is torch.{node.dtype}"

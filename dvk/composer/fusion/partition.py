@@ -1,0 +1,383 @@
+"""Partition a primitive graph into kernels.
+
+Every value of a kernel has exactly one index over the kernel's loop variables. Two groups merge when
+the index at which the consumer reads the producer can be made equal to the one at which the producer
+computes it; loop variables are split where a reshape needs it. All reductions of a kernel run over
+the same variables, so a kernel is rows of reduction loops with pointwise work between them. Scans are in kernels without
+reductions, and all of a kernel walk the same variables the same way.
+
+Horizontal fusion (two kernels that merely share an input) is not done here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dvk.composer.fusion.matmul_rules import is_sound
+from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
+from dvk.composer.ir.effects import checks, draws, is_step, written
+from dvk.composer.ir.nodes import Prim, View, operand_index, reduced_dims
+from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
+from dvk.composer.lowering.view_pushdown import SUMMED
+
+MAX_INLINE_OPS = 8
+"""A value recomputed for every element it is broadcast to may cost at most this many operations."""
+
+MAX_MEMBERS = 256
+"""Operations of one kernel. Eight times what the largest of everyday modules has; loops that a module writes out grow without end, and
+compilers take more than in proportion: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and half a minute."""
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel in the making: members in execution order, each with its index."""
+
+    members: list[Prim]
+    index: dict[Prim, Index]
+    inner: dict[Prim, Index]
+    """For reductions, the index into the operand."""
+    reduced: frozenset[Var]
+    order: list[Var]
+    """Loop variables, outermost first."""
+
+    @property
+    def rows(self) -> int:
+        return math.prod(v.size for v in self.order if v not in self.reduced)
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(v.size for v in self.reduced)
+
+    def is_row_level(self, prim: Prim) -> bool:
+        """The value exists once a row, not once an element."""
+        return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
+
+    @property
+    def is_windowed(self) -> bool:
+        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
+        return any(p.attrs.get("window") for p in self.members)
+
+    def reads(self, prim: Prim, position: int) -> Index | None:
+        return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
+
+
+@dataclass
+class Partition:
+    """Groups and the order in which the host runs groups and extern calls."""
+
+    groups: list[Group]
+    schedule: list[Group | Prim]
+    users: dict[Prim, list[Prim]]
+    escapes: frozenset[Prim] = field(default_factory=frozenset)
+    """Values needed outside the group that computes them."""
+
+
+def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] = lambda a, b, p: True) -> Partition:
+    """Group fusable primitives; `may_merge(producer, consumer, value)` can veto a legal merge."""
+    prims = live(graph)
+    users: dict[Prim, list[Prim]] = {p: [] for p in prims}
+    for prim in prims:
+        for operand in prim.operands:
+            if isinstance(operand, View):
+                users[operand.base].append(prim)
+    outputs = output_bases(graph)
+    followers = _followers(prims, users)
+    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce", "scan")}
+    position = {p: i for i, p in enumerate(prims)}
+    changed = True
+    while changed:
+        changed = False
+        for consumer in prims:
+            if consumer not in owner:
+                continue
+            for operand in consumer.operands:
+                if not isinstance(operand, View) or operand.base not in owner:
+                    continue
+                first, second = owner[operand.base], owner[consumer]
+                if first is second or _too_large(first, second, operand.base) or not may_merge(first, second, operand.base):
+                    continue
+                if _cross_grained(first, second) or _reaches_around(first, second, owner, followers):
+                    continue
+                merged = _merge(first, second, users, outputs, position)
+                if merged is not None:
+                    for member in merged.members:
+                        owner[member] = merged
+                    changed = True
+    groups = list(dict.fromkeys(owner[p] for p in prims if p in owner))
+    escapes = frozenset(
+        p for p in owner if p in outputs or any(owner.get(u) is not owner[p] for u in users[p]))
+    return Partition(groups, _schedule(prims, owner), users, escapes)
+
+
+def live(graph: PrimGraph) -> list[Prim]:
+    """Primitives that an output or a side effect needs, in order."""
+    needed = set(output_bases(graph))
+    for prim in reversed(graph.prims):
+        if prim.kind == "extern" and prim.node is not None and (_has_effect(prim) or prim.op == FINITE):
+            needed.add(prim)
+        if prim in needed:
+            needed.update(o.base for o in prim.operands if isinstance(o, View))
+    return [p for p in graph.prims if p in needed]
+
+
+def _has_effect(prim: Prim) -> bool:
+    """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
+    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))
+
+
+def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:
+    """What runs after a primitive: its users, and of calls with an effect all later calls, which themselves come after earlier ones."""
+    found = {p: list(after) for p, after in users.items()}
+    effect: Prim | None = None
+    since: list[Prim] = []
+    for call in (p for p in prims if p.kind == "extern" and p.node is not None):
+        if effect is not None:
+            found[effect].append(call)
+        since.append(call)
+        if _has_effect(call):
+            for earlier in since[:-1]:
+                found[earlier].append(call)
+            effect, since = call, []
+    return found
+
+
+def output_bases(graph: PrimGraph) -> set[Prim]:
+    found: set[Prim] = set()
+
+    def collect(value: object) -> None:
+        if isinstance(value, View):
+            found.add(value.base)
+        elif isinstance(value, tuple):
+            for part in value:
+                collect(part)
+
+    walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
+    return found
+
+
+def _too_large(first: Group, second: Group, value: Prim) -> bool:
+    """Only what is multiplied joins its sum in a kernel of any size: apart, all of it would go through memory."""
+    summed = value.kind == "pw" and any(value.attrs.get(mark) for mark in SUMMED)
+    return len(first.members) + len(second.members) > MAX_MEMBERS and not summed
+
+
+def _cross_grained(first: Group, second: Group) -> bool:
+    """Both reduce, but one along memory and the other across it: together one of them would read with long strides."""
+    return bool(first.reduced and second.reduced) and {_reduces_fastest(first), _reduces_fastest(second)} == {True, False}
+
+
+def _reduces_fastest(group: Group) -> bool | None:
+    """The variable that walks the inputs' memory fastest is a reduced one; None where no input says."""
+    votes = 0
+    for prim in group.members:
+        for position, operand in enumerate(prim.operands):
+            if isinstance(operand, View) and operand.base not in group.index:
+                index = group.reads(prim, position)
+                offset = linearize(index, contiguous_strides(operand.base.shape)) if index is not None else Affine()
+                if offset.vars & group.reduced:
+                    fastest = min(offset.terms, key=lambda t: abs(t[1]))[0]
+                    votes += math.prod(v.size for v in offset.vars) * (1 if fastest in group.reduced else -1)
+    return votes > 0 if votes else None
+
+
+def _single(prim: Prim) -> Group:
+    if prim.kind == "reduce":
+        view = prim.operands[0]
+        assert isinstance(view, View)
+        order = [Var(s) for s in view.shape]
+        dims = reduced_dims(prim)
+        inner = tuple(Affine.of(v) for v in order)
+        kept = tuple(Affine() if d in dims else inner[d] for d in range(len(order)) if prim.attrs["keepdim"] or d not in dims)
+        reduced = frozenset(order[d] for d in dims if order[d].size > 1)
+        return Group([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
+    order = [Var(s) for s in prim.shape]
+    along = frozenset({order[prim.attrs["dim"]]} if prim.kind == "scan" else ())
+    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
+
+
+def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], followers: dict[Prim, list[Prim]]) -> bool:
+    """A path first → something else → second exists, so merging would make a cycle."""
+    stack: list[Prim] = [u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)]
+    seen: set[Prim] = set()
+    while stack:
+        prim = stack.pop()
+        if prim in seen:
+            continue
+        seen.add(prim)
+        group = owner.get(prim)
+        if group is second:
+            return True
+        around = group.members if group is not None else [prim]
+        for member in around:
+            seen.add(member)
+            stack.extend(u for u in followers[member] if u not in seen)
+    return False
+
+
+def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: set[Prim], position: dict[Prim, int]) -> Group | None:
+    """The group of both, or None when one index a value cannot be had."""
+    edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
+             if isinstance(o, View) and o.base in first.index]
+    if not _scan_together(first, second) or any(c.op == "gather" and not i for c, i in edges):
+        return None  # what is read at computed places lies in memory
+    consumer, at = edges[0]
+    produced = consumer.operands[at]
+    assert isinstance(produced, View)
+    wanted = second.reads(consumer, at)
+    if wanted is None:
+        # A reshape that splits a loop variable: refine the consumer to the producer's factors first.
+        second = _split_for(second, consumer, at, first) or second
+        wanted = second.reads(consumer, at)
+        if wanted is None:
+            return None
+    joined = _unify(first, produced.base, wanted, second, users, outputs)
+    if joined is None:
+        return None
+    left, right, order, reduced = joined
+    index = {**{p: _apply(i, left) for p, i in first.index.items()}, **{p: _apply(i, right) for p, i in second.index.items()}}
+    inner = {**{p: _apply(i, left) for p, i in first.inner.items()}, **{p: _apply(i, right) for p, i in second.inner.items()}}
+    members = sorted([*first.members, *second.members], key=position.__getitem__)
+    group = Group(members, index, inner, reduced, order)
+    return group if _consistent(group, users, outputs) else None
+
+
+def _scan_together(first: Group, second: Group) -> bool:
+    """Scans share a kernel with each other where they walk the same way, and with no reductions."""
+    scans = [p for p in (*first.members, *second.members) if p.kind == "scan"]
+    mixed = scans and any(p.kind == "reduce" for p in (*first.members, *second.members))
+    return not mixed and len({p.attrs["backward"] for p in scans}) < 2
+
+
+def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
+    return tuple([part.substitute(substitution) for part in index]) if substitution else index
+
+
+def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]
+           ) -> tuple[dict[Var, Affine], dict[Var, Affine], list[Var], frozenset[Var]] | None:
+    """Substitutions for both groups' variables under which `base` is computed where it is wanted."""
+    strides = contiguous_strides(base.shape)
+    have = radix(linearize(first.index[base], strides))
+    want = radix(linearize(wanted, strides))
+    if have is None or want is None:
+        return None
+    matched = refine(have, want)
+    if matched is None:
+        return None
+    _, left, right = matched
+    # Variables of the producer beyond its value (its reduction) meet those of the consumer beyond what it reads.
+    spare_left = [v for v in first.order if v not in have]
+    spare_right = [v for v in second.order if v not in want]
+    if spare_left and spare_right:
+        beyond = refine(spare_left, spare_right)
+        if beyond is None:
+            return None
+        left, right = left | beyond[1], right | beyond[2]
+    elif spare_right and not spare_left:
+        # The consumer broadcasts the value: computing it again for every element must be cheap and unshared.
+        recompute = sum(p.kind == "pw" and p.op not in ("as", "cast") for p in first.members)
+        shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
+        once = second.is_windowed and set(spare_right) <= second.reduced
+        if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):
+            return None
+    order = _expand(second.order, right)
+    extra = [v for v in _expand(spare_left, left) if v not in order]
+    order = [*order, *extra]
+    reduced_left = _image(first.reduced, left)
+    reduced_right = _image(second.reduced, right)
+    if reduced_left and reduced_right and reduced_left != reduced_right:
+        return None
+    return left, right, order, reduced_left or reduced_right
+
+
+def _expand(order: Iterable[Var], substitution: dict[Var, Affine]) -> list[Var]:
+    out: list[Var] = []
+    for var in order:
+        pieces = substitution.get(var, Affine.of(var))
+        out.extend(v for v, _ in sorted(pieces.terms, key=lambda t: -t[1]) if v not in out)
+    return out
+
+
+def _image(variables: frozenset[Var], substitution: dict[Var, Affine]) -> frozenset[Var]:
+    return frozenset(v for var in variables for v in substitution.get(var, Affine.of(var)).vars)
+
+
+def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group | None:
+    """Split the group's variables at the factors of the operand's base shape, so that a reshape becomes affine."""
+    view = consumer.operands[at]
+    assert isinstance(view, View)
+    for step in reversed(view.steps):
+        if step.method != "reshape":
+            continue
+        factors = [Var(s) for s in step.before if s > 1]
+        index = group.inner.get(consumer, group.index[consumer])
+        own = radix(linearize(index, contiguous_strides(step.after))) if len(index) == len(step.after) else None
+        if own is None:
+            return None
+        matched = refine(own, factors)
+        if matched is None:
+            return None
+        split = matched[1]
+        return Group(group.members, {p: _apply(i, split) for p, i in group.index.items()},
+                     {p: _apply(i, split) for p, i in group.inner.items()}, _image(group.reduced, split),
+                     _expand(group.order, split))
+    return None
+
+
+def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]) -> bool:
+    """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
+    if not is_sound(group, [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])]):
+        return False
+    places: list[Var] = []
+    for prim in group.members:
+        for position, operand in enumerate(prim.operands):
+            if isinstance(operand, View):
+                read = group.reads(prim, position)
+                if read is None and prim.op == "gather" and not position and operand.base not in group.index:
+                    continue  # the host applies the views of what is read at computed places
+                if read is None or (operand.base in group.index and read != group.index[operand.base]):
+                    return False
+        if prim.op == "bounded" and View(prim, prim.attrs["steps"]).back(group.index[prim]) is None:
+            return False
+        if prim.kind == "reduce" and frozenset().union(*(i.vars for i in group.inner[prim])) & group.reduced != group.reduced:
+            return False
+        if prim.kind == "reduce" and any(part.vars & group.reduced for part in group.index[prim]):
+            return False
+        if prim.kind == "scan":
+            place = radix(group.index[prim][prim.attrs["dim"]])
+            if place is None or frozenset(place) != group.reduced or (places := places or place) != place:
+                return False
+        if prim in outputs or any(u not in group.index for u in users[prim]):
+            covered = frozenset().union(*(part.vars for part in group.index[prim]))
+            wanted = frozenset(group.order) - (group.reduced if group.is_row_level(prim) else frozenset())
+            if covered != wanted or radix(linearize(group.index[prim], contiguous_strides(prim.shape))) is None:
+                return False
+    return True
+
+
+def _schedule(prims: list[Prim], owner: dict[Prim, Group]) -> list[Group | Prim]:
+    """Topological order of groups and extern calls; extern calls keep their program order."""
+    steps: list[Group | Prim] = []
+    done: set[int] = set()
+
+    def visit(step: Group | Prim) -> None:
+        if id(step) in done:
+            return
+        done.add(id(step))
+        for member in step.members if isinstance(step, Group) else [step]:
+            for operand in member.operands:
+                if isinstance(operand, View):
+                    source = owner.get(operand.base, operand.base)
+                    if source is not step:
+                        visit(source)
+        if isinstance(step, Group) or step.kind == "extern":
+            steps.append(step)
+
+    for prim in prims:
+        if prim.kind == "extern":
+            visit(prim)
+    for prim in prims:
+        visit(owner.get(prim, prim))
+    return steps
+

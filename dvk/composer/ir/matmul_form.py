@@ -1,0 +1,112 @@
+"""The form of a kernel that is a matrix product: which loop variables are its rows, columns and batch, and which values it multiplies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dvk.composer.ir.affine import Var
+
+if TYPE_CHECKING:
+    from dvk.composer.ir.loops import Argument, Instr, Kernel
+    from dvk.composer.ir.nodes import Prim
+
+
+@dataclass(frozen=True)
+class Term:
+    """One sum of products."""
+
+    reduce: Instr
+    left: Instr
+    """What varies along rows and k."""
+    right: Instr
+    """What varies along columns and k."""
+    dtypes: tuple[str, str]
+    """Of both operands in memory, or as they would be there."""
+    times: Prim
+    """The multiplication, of which lowering said what kind it is; the sum's primitive may be a cast behind it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Loop variables by what they do, outermost first; the kernel's fastest one is a column."""
+
+    batch: tuple[Var, ...]
+    """Both operands vary along these."""
+    rows: tuple[Var, ...]
+    columns: tuple[Var, ...]
+    terms: tuple[Term, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Elements of batch, rows and columns."""
+        return tuple(math.prod(v.size for v in part) for part in (self.batch, self.rows, self.columns))  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> str:
+        """What is multiplied."""
+        return self.terms[0].dtypes[0]
+
+    @property
+    def tf32(self) -> bool:
+        """The task admits products in TF32."""
+        return bool(self.terms[0].times.attrs["tf32"])
+
+
+def form_of(kernel: Kernel) -> Form | None:
+    """The form, or None for a kernel that is no product or that has neither rows nor columns of its own."""
+    reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
+    times = [made for i in reduces if (made := _summed(kernel, i)) is not None and made.attrs.get("product")]
+    if not reduces or len(times) < len(reduces):
+        return None
+    pairs = [_factors(kernel, i) for i in reduces]
+    own = frozenset(kernel.rows)
+    first = pairs[0]
+    fastest = next((v for v in reversed(kernel.rows) if v.size > 1), None)
+    if fastest is None:
+        return None
+    if (fastest in first[0].vars and fastest not in first[1].vars) or not first[1].vars & own - first[0].vars:
+        pairs = [(right, left) for left, right in pairs]
+    left, right = pairs[0]
+    turned = [pairs[0]]
+    for a, b in pairs[1:]:
+        straight = len((a.vars | left.vars) & (b.vars | right.vars) & own)
+        crossed = len((b.vars | left.vars) & (a.vars | right.vars) & own)
+        turned.append((a, b) if straight <= crossed else (b, a))
+    ups = frozenset().union(*(a.vars for a, _ in turned)) & own
+    sides = frozenset().union(*(b.vars for _, b in turned)) & own
+    live = [v for v in kernel.rows if v.size > 1]
+    batch, columns = _of(live, ups & sides), _of(live, sides - ups)
+    rows = tuple(v for v in live if v not in batch and v not in columns)
+    if not columns:
+        return None
+    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i)), made) for i, (a, b), made in zip(reduces, turned, times, strict=True))
+    return Form(batch, rows, columns, terms)
+
+
+def _of(live: Sequence[Var], wanted: frozenset[Var]) -> tuple[Var, ...]:
+    return tuple(v for v in live if v in wanted)
+
+
+def _summed(kernel: Kernel, reduce: Instr) -> Prim | None:
+    summed = reduce.args[0]
+    prim = None if isinstance(summed, (bool, int, float)) else kernel.instrs[summed.id].prim
+    return prim if prim is not None and prim.kind == "pw" else None
+
+
+def _factors(kernel: Kernel, reduce: Instr) -> tuple[Instr, Instr]:
+    left, right = _made_by(kernel, reduce.args[0]).args
+    return _made_by(kernel, left), _made_by(kernel, right)
+
+
+def _made_by(kernel: Kernel, value: Argument) -> Instr:
+    assert not isinstance(value, (bool, int, float)), "what is multiplied are values"
+    return kernel.instrs[value.id]
+
+
+def _dtype(operand: Instr, reduce: Instr) -> str:
+    """The dtype an operand has for PyTorch, registers being wider than halves."""
+    prim = operand.prim
+    return prim.dtype if prim is not None else reduce.type

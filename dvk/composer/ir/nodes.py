@@ -1,0 +1,211 @@
+"""The primitive graph: what operators become before they are fused.
+
+Five kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
+operation on broadcast operands, a `reduce` over some dimensions, a `scan` along one, and an `extern` call
+that stays PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
+so a transpose or a reshape costs nothing inside a kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.composer.ir.affine import ZERO, Affine, Index, Var, contiguous_strides, delinearize, linearize
+from dvk.records import Node
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+HALVES = ("float16", "bfloat16")
+INTS = ("uint8", "int8", "int16", "int32", "int64")
+BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
+         "float64": 8}
+UNARY_FUNCTIONS = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2",
+                   "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10")
+"""Functions of one floating-point value that back ends call."""
+COSTLY = frozenset({*UNARY_FUNCTIONS, "sigmoid", "atan2", "fmod"})
+"""Scalar functions of ten and more instructions."""
+BITWISE = {"band": "&", "bor": "|", "bxor": "^", "shl": "<<", "shr": ">>"}
+"""Operations on whole numbers of one type; a shift is by less than the type's bits. The sign is C's in all back ends."""
+WHOLE = {**BITWISE, "idiv": "/", "irem": "%"}
+"""Those and division, which rounds towards 0, by what is not 0."""
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view: the torch method that makes it, and the shapes before and after."""
+
+    method: str
+    args: tuple[Any, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def back(self, index: Index) -> Index | None:
+        """The index before the view of an index after it; None where it is not affine."""
+        if self.method == "permute":
+            source: list[Affine] = [ZERO] * len(self.before)
+            for position, dim in enumerate(self.args):
+                source[dim] = index[position]
+            return tuple(source)
+        if self.method == "expand":
+            tail = index[len(self.after) - len(self.before):]
+            return tuple(ZERO if size == 1 else part for part, size in zip(tail, self.before, strict=True))
+        if self.method == "reshape":
+            return delinearize(linearize(index, contiguous_strides(self.after)), self.before) or self._back_by_dims(index)
+        if self.method == "select":
+            dim, at = self.args
+            return (*index[:dim], Affine((), at), *index[dim:])
+        if self.method == "flip":
+            return tuple(part.scale(-1).shift(size - 1) if dim in self.args else part
+                         for dim, (part, size) in enumerate(zip(index, self.before, strict=True)))
+        if self.method == "pad":
+            return tuple(part.shift(-ahead) for part, ahead in zip(index, self.args, strict=True))
+        if self.method == "windows":
+            rank = len(self.before)
+            walked = {dim: index[dim].scale(stride) + index[rank + n].scale(dilation)
+                      for n, (dim, _, stride, dilation) in enumerate(self.args)}
+            return tuple(walked.get(dim, index[dim]) for dim in range(rank))
+        assert self.method == "slice", self.method
+        dim, start, step = self.args
+        return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1:])
+
+    def _back_by_dims(self, index: Index) -> Index | None:
+        """A reshape that moves, adds or drops dimensions of one element alone, of an index that may lie outside."""
+        parts = [part for part, size in zip(index, self.after, strict=True) if size > 1]
+        spans = [(part.span(), size) for part, size in zip(index, self.after, strict=True)]
+        inside = all(lo >= 0 and hi < size for (lo, hi), size in spans)
+        if inside or [s for s in self.before if s > 1] != [s for s in self.after if s > 1]:
+            return None
+        rest = iter(parts)
+        return tuple(next(rest) if size > 1 else ZERO for size in self.before)
+
+    def call(self, value: str) -> str:
+        """Torch source that applies the view to `value`."""
+        if self.method == "pad":
+            behind = [after - before - ahead for before, after, ahead in zip(self.before, self.after, self.args, strict=True)]
+            both = [n for pair in zip(self.args[::-1], behind[::-1], strict=True) for n in pair]
+            return f"torch.nn.functional.pad({value}, {both!r})"
+        if self.method == "windows":
+            for dim, size, stride, dilation in self.args:
+                value += f".unfold({dim}, {dilation * (size - 1) + 1}, {stride})" + (f"[..., ::{dilation}]" if dilation > 1 else "")
+            return value
+        if self.method == "slice":
+            dim, start, step = self.args
+            stop = max(start + (self.after[dim] - 1) * step + 1, start)
+            inner = ", ".join([":"] * dim + [f"{start}:{stop}" + (f":{step}" if step != 1 else "")])
+            return f"{value}[{inner}]"
+        if self.method in ("reshape", "expand"):
+            return f"{value}.{self.method}({', '.join(map(repr, self.after)) or '()'})"
+        return f"{value}.{self.method}({', '.join(map(repr, self.args))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Prim:
+    """One value of the primitive graph; identity makes it equal to another."""
+
+    kind: str
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    operands: tuple[Operand, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    node: Node | None = None
+    """The captured operator it stands for: always for a source or an extern."""
+
+    def __repr__(self) -> str:
+        return f"{self.kind}:{self.op}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A base value read through a chain of views."""
+
+    base: Prim
+    steps: tuple[ViewStep, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.steps[-1].after if self.steps else self.base.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.base.dtype
+
+    def then(self, method: str, args: tuple[Any, ...], after: tuple[int, ...]) -> View:
+        if method in ("reshape", "expand") and after == self.shape:
+            return self
+        if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
+            return View(self.base, self.steps[:-1])
+        if method == "reshape" and self.steps and self.steps[-1].method == "reshape":
+            return View(self.base, self.steps[:-1]).then(method, args, after)  # row by row both: only the last shape counts
+        return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
+
+    def back(self, index: Index) -> Index | None:
+        """The base's own index for an index into the view."""
+        current: Index | None = index
+        for step in reversed(self.steps):
+            if current is None:
+                return None
+            current = step.back(current)
+        return current
+
+
+Scalar = bool | int | float
+Operand = View | Scalar
+
+
+def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
+    """Index into an operand of `shape` for an index into the broadcast result."""
+    tail = index[len(index) - len(shape):] if shape else ()
+    return tuple(ZERO if size == 1 else part for part, size in zip(tail, shape, strict=True))
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the broadcast result; operands are known to be compatible."""
+    rank = max((len(s) for s in shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple(next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)) if rank else ()
+
+
+def operand_index(prim: Prim, position: int, index: Index, inner: Index) -> Index | None:
+    """The index at which `prim` reads the base of its operand.
+
+    Args:
+        index: index of the result, one part a dimension of `prim.shape`.
+        inner: for a reduction, the index into its operand; ignored otherwise.
+    """
+    operand = prim.operands[position]
+    assert isinstance(operand, View)
+    if prim.op == "gather" and not position:
+        return operand.back(gathered_index(prim, index))
+    return operand.back(inner if prim.kind == "reduce" else broadcast_index(index, operand.shape))
+
+
+def gathered_index(prim: Prim, index: Index) -> Index:
+    """Where a `gather` reads its first operand's view: computed places are the stand-ins among its `at`."""
+    return tuple(Affine.of(way) if isinstance(way, Var) else index[way] for way in prim.attrs["at"])
+
+
+def reduced_dims(prim: Prim) -> tuple[int, ...]:
+    """Dimensions of the operand that a reduction removes."""
+    return tuple(prim.attrs["dims"])
+
+
+def register_type(dtype: str) -> str:
+    """The type a value has inside a kernel: half types are computed in float32."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def rounded(value: float, dtype: str) -> float:
+    """A number as the nearest value of a half type; unchanged for other types."""
+    if dtype not in HALVES or value != value or value in (float("inf"), float("-inf")):
+        return value
+    try:
+        if dtype == "float16":
+            return float(struct.unpack("e", struct.pack("e", value))[0])
+        bits = struct.unpack("I", struct.pack("f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return float(struct.unpack("f", struct.pack("I", bits))[0])

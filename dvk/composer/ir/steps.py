@@ -1,0 +1,65 @@
+"""Steps of a program that are no ATen operators, as Python lines: calls left to PyTorch, answers expected of values, sizes.
+
+A program that finds a call or a value not to be what it was captured with returns `dvk_else`: the original runs instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from dvk.composer.ir import structures
+from dvk.records import Node
+
+GO_BACK = "return dvk_else"
+
+
+def left_place(node: Node) -> dict[str, tuple[str, str]]:
+    """Key, path and method of what belongs to the module; nothing for a function."""
+    module, path, name = node.kwargs["place"]
+    return {} if module is not None else {f"{path}.{name}" if name else path: (path, name)}
+
+
+def left_lines(node: Node, result: str, value: Callable[[str], str], literal: Callable[[Any], str]) -> list[str]:
+    """Lines that make the call and unpack its tensors into a tuple, `result`.
+
+    Args:
+        value: the text of a value of the graph.
+        literal: the text of an encoded literal.
+    """
+    def text(tree: Any) -> str:
+        return structures.expression(tree, value, literal)
+
+    module, _, name = node.kwargs["place"]
+    (key,) = left_place(node) or (None,)
+    callee = f"self._dvk_left[{key!r}]" if module is None else structures.named([module, name])
+    args, kwargs = node.kwargs["given"]["tuple"]
+    given = [*map(text, args["tuple"]), *(f"**{{{k!r}: {text(v)}}}" for k, v in kwargs["dict"])]
+    expected = json.loads(node.kwargs["result"])
+    places: list[str] = []
+
+    def tensor(path: str, where: str) -> str:
+        shape, strides, dtype = expected["shapes"][path]
+        places.append(where)
+        return f"type({where}) in dvk_tensors and {where}.shape == {tuple(shape)!r} and {where}.dtype is torch.{dtype}" \
+            f" and {where}.layout is torch.strided"
+
+    conditions = " and ".join(structures.conditions(expected["tree"], result, tensor, literal))
+    unpacked = "".join(f"{place}, " for place in places)
+    return [f"{result} = {callee}({', '.join(given)})", f"if not ({conditions}):", f"    {GO_BACK}", f"{result} = ({unpacked})"]
+
+
+def expect_lines(node: Node, result: str, literal: Callable[[Any], str]) -> list[str]:
+    """Lines that go back where a value is not what it was; `result` becomes the answer."""
+    value, answer = map(literal, node.args)
+    return [f"{result} = bool({value})", f"if {result} is not {answer}:", f"    {GO_BACK}"]
+
+
+def spelled(op: str, args: list[str]) -> str:
+    """The text of an operator that is not ATen's."""
+    if op == "generator":
+        seed, device = (part.partition("=")[2] for part in args)
+        return f"torch.Generator({device}).manual_seed({seed})"
+    kind, _, name = op.partition(".")
+    return f"({structures.OPERATIONS[name].format(*args)})" if kind == "python" else f"torch.ops.{op}({', '.join(args)})"

@@ -1,0 +1,79 @@
+"""Lowering rules for reductions that say where: argmax, argmin, and the positions of `max(dim)` and `min(dim)`.
+
+A value and its position become one 64-bit integer: above, the value as an integer that orders as the value does; below,
+how far the position is from the last. Its maximum is the largest value's first position, as torch defines it, and NaN,
+ordered above everything, wins. So every way to reduce a row serves, and value and position come of one reduction.
+
+Not covered: 64-bit values, for which no room is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.composer.ir.nodes import FLOATS, View
+from dvk.composer.lowering.dispatch import Lowering, own_rule
+from dvk.composer.lowering.pointwise import finish
+from dvk.records import Node
+
+RECIPE = "own_arg_reductions"
+NARROW = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "bool")
+"""Types whose values have an order of 32 bits."""
+WORD = 1 << 32
+
+
+def ordered(low: Lowering, x: View, smallest: bool) -> View:
+    """Every value as the upper half of an int64 that orders as the value does, the other way round where `smallest`."""
+    if x.dtype in FLOATS:
+        value = low.settled(x)
+        value = low.pw("neg", value, compute="float32") if smallest else value
+        order = low.pw("order", value, dtype="int64", compute="float32")
+    else:
+        order = low.typed(x, "int64")
+        order = low.pw("neg", order) if smallest else order
+    return low.pw("mul", order, WORD)
+
+
+def packed(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
+    """Value and position along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
+    position = low.pw("iota", shape=x.shape, dim=dim, compute="int64")
+    return low.pw("add", ordered(low, x, smallest), low.pw("sub", WORD - 1, position))
+
+
+def position_of(low: Lowering, best: View) -> View:
+    """Where a reduced value was."""
+    return low.pw("sub", WORD - 1, low.pw("low", best))
+
+
+def value_of(low: Lowering, best: View, dtype: str, smallest: bool) -> View:
+    """What a reduced value was."""
+    order = low.pw("high", best)
+    if dtype in FLOATS:
+        order = low.pw("unorder", order, dtype="float32", compute="int64")
+    order = low.pw("neg", order) if smallest else order
+    return low.typed(order, dtype)
+
+
+@own_rule(RECIPE, "argmax", "argmin")
+def _arg(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if x.dtype not in NARROW or not x.shape:
+        return None
+    dim = None if dim is None else dim % len(x.shape)
+    best = low.reduce("max", packed(low, x, dim, "argmin" in node.op), () if dim is None else (dim,), False, own=True)
+    shape = tuple(node.shape or ())
+    return finish(low, node, position_of(low, best).then("reshape", shape, shape))
+
+
+@own_rule(RECIPE, "max", "min")
+def _with_positions(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+    if node.op not in ("aten.max.dim", "aten.min.dim"):
+        return None
+    x, dim = args[0], args[1]
+    keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+    if x.dtype not in NARROW or not x.shape:
+        return None
+    smallest = "min" in node.op
+    best = low.reduce("max", packed(low, x, dim % len(x.shape), smallest), (dim,), keepdim, own=True)
+    return value_of(low, best, x.dtype, smallest), position_of(low, best)

@@ -1,0 +1,388 @@
+"""From ATen operators to primitives: dispatch, operands and views.
+
+`lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
+`activations.py`, `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call
+where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well by
+itself (`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`, `conv_transpose.py`)
+leaves it only under a separate recipe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from dvk.composer.ir.effects import draws, is_step, refs, touched, written
+from dvk.composer.ir.nodes import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
+from dvk.composer.lowering import view_pushdown as pieces
+from dvk.composer.lowering.magnitude import INFINITE, largest
+from dvk.records import Graph, Node
+
+log = logging.getLogger(__name__)
+Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
+RULES: dict[str, Rule] = {}
+
+OWN: dict[str, dict[str, Rule]] = {}
+"""Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
+
+
+FINITE = "finite"
+"""A step that looks at a weight and lets the original run where one of its elements is not finite."""
+
+
+class Declined(Exception):
+    """A primitive was asked for that kernels cannot hold: a dtype without a register, or no elements at all."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a lowering rule for ATen operators by packet name (`add`, `layer_norm`)."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def own_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
+    """Register a rule that is asked under `recipe` alone, after the operator's ordinary rule has declined."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            OWN.setdefault(name, {})[recipe] = function
+        return function
+
+    return register
+
+
+@dataclass
+class Lowering:
+    """The graph being built; `values` maps SSA names to views (or tuples of them)."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    order: list[Prim] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    named: dict[tuple[str, int], Node] = field(default_factory=dict)
+    """What reads one of several results: by the operator's name and the result's number."""
+    read_parts: dict[str, set[int]] = field(default_factory=dict)
+    """Which results of a multi-result operator somebody reads."""
+    device: str = "cpu"
+    """Where it will run: PyTorch's own kernels for special values differ."""
+    tf32: bool = False
+    """Products of float32 may be made in TF32: the task declares that class."""
+    kept_whole: set[Prim] = field(default_factory=set)
+    """Computed values of which no piece is computed again: it would cost more than to read it."""
+    pieces: dict[View, View] = field(default_factory=dict)
+    has_effects: bool = False
+    """A call writes memory, draws random numbers or is left to PyTorch: no program may end halfway and let the original run instead."""
+    _settled: dict[View, View] = field(default_factory=dict)
+    _largest: dict[Prim, float] = field(default_factory=dict)
+    _looked_at: set[View] = field(default_factory=set)
+
+    def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
+        """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
+        operands = tuple(self.pushed(o) if isinstance(o, View) else o for o in operands)
+        views = [o for o in operands if isinstance(o, View)]
+        shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
+        compute = compute or _compute_type([v.dtype for v in views])
+        result = dtype or ("bool" if op in PREDICATES else compute)
+        _check(shape, result, views)
+        prim = Prim("pw", op, shape, result, operands, {"compute": compute, **attrs})
+        self.order.append(prim)
+        return View(prim)
+
+    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View:
+        """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
+        operand = self.pushed(operand)
+        rank = len(operand.shape)
+        dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
+        shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
+        dtype = dtype or operand.dtype
+        _check(shape, dtype, [operand])
+        if all(operand.shape[d] == 1 for d in dims):
+            return self.pw("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
+        prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs})
+        self.order.append(prim)
+        return View(prim)
+
+    def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
+        """What a reduction (`sum`, `prod`, `max`) would be up to each element along `dim`, or from there on where `backward`."""
+        operand = self.pushed(operand)
+        _check(operand.shape, operand.dtype, [operand])
+        if operand.shape[dim] == 1:
+            return self.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+        prim = Prim("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
+        self.order.append(prim)
+        return View(prim)
+
+    def pushed(self, view: View) -> View:
+        """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+        return pieces.pushed(self, view)
+
+    def settled(self, value: Operand) -> Operand:
+        """A half value rounded as memory would round it.
+
+        Registers hold halves unrounded, which is more accurate, but a comparison or a rounding step must not
+        depend on whether a value went through memory: `y == y.amax()` would find nothing.
+        """
+        if not isinstance(value, View) or value.dtype not in HALVES:
+            return value
+        if value.base.kind in ("source", "extern") or value.base.op == "cast":
+            return value
+        if value not in self._settled:
+            self._settled[value] = self.pw("cast", value, dtype=value.dtype, compute="float32")
+        return self._settled[value]
+
+    def within(self, view: View) -> View:
+        """A value that other operators read; of float16 rounded where memory might hold an infinity."""
+        if view.dtype != "float16" or largest(view.base, self._largest) < INFINITE:
+            return view
+        value = self.settled(View(view.base))
+        assert isinstance(value, View)
+        return View(value.base, view.steps)
+
+    def assume_finite(self, weight: Any, margins: Iterable[int]) -> bool:
+        """Zeros around a tensor are multiplied, which is 0 for finite weights alone: have the host look at them, and run the original else.
+
+        The answer is known again until a weight changes. On a GPU the host does not look: it would have to wait.
+
+        Args:
+            weight: the operand as the graph has it.
+            margins: elements of padding.
+
+        Returns:
+            Whether the host can look, or need not.
+        """
+        if self.device != "cpu" or not any(margins):
+            return True
+        name = weight.get("ref") if isinstance(weight, dict) else None
+        node, view = self.nodes.get(name or ""), self.values.get(name or "")
+        held = node is not None and node.op in ("param", "buffer", "const", "derived", "input")
+        if node is None or not isinstance(view, View) or self.has_effects or not held:
+            return False
+        if view not in self._looked_at:
+            self._looked_at.add(view)
+            check = Prim("extern", FINITE, (), "none", (view,), {}, Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)))
+            self.order.insert(self.order.index(view.base) + 1, check)
+        return True
+
+    def typed(self, view: View, dtype: str) -> View:
+        """`view` as a value of `dtype`, without rounding a wider register value."""
+        return view if view.dtype == dtype else self.pw("as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype)
+
+    def source(self, node: Node) -> View:
+        prim = Prim("source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node)
+        self.order.append(prim)
+        return View(prim)
+
+    def number(self, node: Node) -> View | None:
+        """A one-element constant written in forward() is a number, not a tensor to load."""
+        data: Any = node.kwargs.get("data")
+        if node.op != "const" or data is None or any(s != 1 for s in node.shape or ()) or node.dtype not in (*FLOATS, *INTS, "bool"):
+            return None
+        while isinstance(data, list):
+            data = data[0]
+        data = self.decode(data)
+        return self.pw("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+
+    def extern(self, node: Node) -> View:
+        prim = Prim("extern", node.op, tuple(node.shape or ()), node.dtype or "none",
+                    tuple(v for v in self.references(node)), {}, node)
+        self.order.append(prim)
+        return View(prim)
+
+    def tried(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
+        """What a rule makes of an operator; None where it declines, fails on these operands, or makes another kind of tensor."""
+        if known is None:
+            return None
+        try:
+            made = known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
+        except Declined:
+            return None
+        except UNFIT as error:
+            log.debug("the rule of %s failed on %s %s: %r", node.op, node.args, node.kwargs, error, exc_info=True)
+            return None
+        if isinstance(made, View):
+            return made if _is_kind(made, node) else None
+        return made if all(_is_kind(part, self.named.get((node.name, n))) for n, part in enumerate(made or ())) else None
+
+    def references(self, node: Node) -> list[View]:
+        found: list[View] = []
+        walk_refs((list(node.args), node.kwargs), lambda name: found.extend(_flat(self.values[name])))
+        return found
+
+    def decode(self, value: Any) -> Any:
+        """Operands of a node with references replaced by views."""
+        if isinstance(value, dict):
+            if set(value) == {"ref"}:
+                return self.values[value["ref"]]
+            if set(value) == {"complex"}:
+                return complex(*map(float, value["complex"]))
+            return float(value["float"]) if set(value) == {"float"} else value
+        return [self.decode(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_kind(value: object, node: Node | None) -> bool:
+    """A rule's result has the shape and type that PyTorch gives the operator's."""
+    if node is None or node.shape is None or not isinstance(value, View):
+        return True
+    return (value.shape, value.dtype) == (node.shape, node.dtype)
+
+
+UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
+"""How rules fail on operands that they were not written for: a list where a tensor usually stands, a dimension that is not there."""
+
+PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
+
+
+def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
+    if any(d not in BYTES for d in (dtype, *(v.dtype for v in operands))):
+        raise Declined("a dtype that kernels do not compute in")
+    if 0 in shape or any(0 in v.shape for v in operands):
+        raise Declined("a tensor without elements")
+
+
+def _float(dtype: str) -> str:
+    return "float64" if dtype == "float64" else "float32"
+
+
+def _compute_type(dtypes: list[str]) -> str:
+    floats = [d for d in dtypes if d in FLOATS]
+    if floats:
+        return "float64" if "float64" in floats else "float32"
+    ordered = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+    return max(dtypes, key=ordered.index, default="float32") if all(d in ordered for d in dtypes) else "float32"
+
+
+def _flat(value: Any) -> list[View]:
+    return [value] if isinstance(value, View) else [v for part in value for v in _flat(part)]
+
+
+def walk_refs(value: Any, visit: Callable[[str], object]) -> None:
+    """Call `visit` with every SSA name referenced in an encoded operand."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            visit(value["ref"])
+        else:
+            for part in value.values():
+                walk_refs(part, visit)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            walk_refs(part, visit)
+
+
+@dataclass(frozen=True)
+class PrimGraph:
+    """The lowered graph: primitives in execution order and the view each SSA name stands for."""
+
+    prims: tuple[Prim, ...]
+    values: dict[str, Any]
+    outputs: Any
+    origins: dict[Prim, str]
+    """The operator that each primitive was made for, by its SSA name; of pieces, with a number for each piece."""
+    pieces: dict[View, Prim]
+    """A part of a computed value → the primitive that computes the part alone."""
+
+
+def register_rules() -> None:
+    """Import the modules of rules, which fill RULES and OWN."""
+    for name in ("activations", "arg_reductions", "counts", "elementary", "integers", "mirrors", "moves", "pointwise", "powers",
+                 "reductions", "scans", "transposed", "views"):
+        import_module(f"dvk.composer.{name}")
+
+
+def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
+          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = (),
+          device: str = "cpu") -> PrimGraph:
+    """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others.
+
+    No piece is computed of what the nodes in `whole` compute.
+    """
+    register_rules()
+    named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
+    state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
+                     tf32=tf32, has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes))
+    kept = pinned(graph) | unknown(graph)
+    origins: dict[Prim, str] = {}
+    read: set[str] = set()
+    walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
+    for node in graph.nodes:
+        before = len(state.order)
+        if node.op in ("input", "param", "buffer", "const"):
+            state.values[node.name] = state.number(node) or state.source(node)
+            origins.update(dict.fromkeys(state.order[before:], node.name))
+            continue
+        packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        lowered = None
+        if node.name not in kept:
+            lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
+            for recipe, owned in OWN.get(packet, {}).items():
+                if lowered is None and may_own(recipe):
+                    lowered = state.tried(owned, node)
+        if lowered is not None and node.name in read:
+            lowered = tuple(map(state.within, lowered)) if isinstance(lowered, tuple) else state.within(lowered)
+        state.values[node.name] = state.extern(node) if lowered is None else lowered
+        origins.update(dict.fromkeys(state.order[before:], node.name))
+        if node.name in whole:
+            state.kept_whole.update(state.order[before:])
+    pieces = {view: piece.base for view, piece in state.pieces.items()}
+    numbers: dict[Any, int] = {}
+    for view, piece in pieces.items():
+        origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
+    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
+
+
+def _read_parts(graph: Graph) -> dict[str, set[int]]:
+    parts: dict[str, set[int]] = {}
+    read: set[str] = set()
+    walk_refs([graph.outputs, *([list(n.args), n.kwargs] for n in graph.nodes)], read.add)
+    for node in graph.nodes:
+        if node.op == "getitem" and node.name in read:
+            parts.setdefault(node.args[0]["ref"], set()).add(node.args[1])
+    return parts
+
+
+def pinned(graph: Graph) -> set[str]:
+    """Names of operators that must stay PyTorch calls in program order because some memory is written.
+
+    Capture turns writes into fresh memory into ordinary operators; what is left mutates an input, a buffer or
+    something with an alias, so whatever touches that memory keeps its place.
+    """
+    changed = touched(graph.nodes)
+    return {n.name for n in graph.nodes if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))} if changed else set()
+
+
+def unknown(graph: Graph) -> set[str]:
+    """Names of operators on tensors whose sizes depend on values: they stay calls, and what they return is asked for nothing."""
+    sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
+    found = set(sizes)
+    for node in graph.nodes if sizes else ():
+        if sizes.intersection(refs([list(node.args), node.kwargs])):
+            found.add(node.name)
+            if node.shape is None:
+                sizes.add(node.name)
+    return found
+
+
+def padded(args: list[Any], *defaults: Any) -> list[Any]:
+    """Positional operands with `defaults` where they end early."""
+    return [*args, *defaults[len(args):]]
+
+
+def is_number(value: Any) -> bool:
+    """A Python number an operator was given as an operand."""
+    return isinstance(value, (bool, int, float))
+
+
+def as_operand(value: Any) -> Operand | None:
+    """A view or number, or None for anything a kernel cannot read."""
+    if isinstance(value, View):
+        return value if value.dtype in FLOATS or value.dtype in ("bool", "uint8", "int8", "int16", "int32", "int64") else None
+    return value if is_number(value) else None
+
+
+__all__ = ["RULES", "Lowering", "PrimGraph", "Scalar", "as_operand", "is_number", "lower", "padded", "rule", "walk_refs"]

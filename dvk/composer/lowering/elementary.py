@@ -1,0 +1,206 @@
+"""Lowering rules for real functions of two values, for division that rounds, and for functions made of others.
+
+Division that rounds follows PyTorch's own definition from the remainder that `fmod` gives exactly: a quotient that is rounded before
+it is made whole would be off by one beside whole numbers. In double precision these stay calls: Triton has no exact `fmod` there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, Operand, View, register_type, rounded
+from dvk.composer.lowering import integers
+from dvk.composer.lowering.dispatch import Lowering, rule
+from dvk.composer.lowering.pointwise import binary, compute_type, converted, finish, operands
+from dvk.records import Node
+
+
+def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand] | None:
+    """Operands in the type that the result is computed in; None where the result is not real, or a number is no value of a half type.
+
+    PyTorch rounds such a number on some devices and not on others.
+    """
+    found = operands(node, args, count)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    if node.dtype in HALVES and any(not isinstance(v, View) and rounded(float(v), node.dtype) != float(v) for v in found):
+        return None
+    compute = register_type(node.dtype)
+    return [low.typed(low.settled(v), compute) if isinstance(v, View) else float(v) for v in found]  # type: ignore[arg-type]
+
+
+def numbers_too(low: Lowering, node: Node, values: list[Operand]) -> list[View]:
+    """The same, numbers as values of the result's shape."""
+    shape, compute = tuple(node.shape or ()), register_type(node.dtype or "float32")
+    return [v if isinstance(v, View) else low.pw("as", v, shape=shape, dtype=compute, compute=compute) for v in values]
+
+
+def signed_as(low: Lowering, size: View, sign: View) -> View:
+    """The magnitude of one value with the sign of another."""
+    size = low.pw("abs", size)
+    return low.pw("where", low.pw("signbit", sign), low.pw("neg", size), size, compute=size.dtype)
+
+
+@rule("fmod", "remainder")
+def _modulo(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.dtype in INTS:
+        return integers.modulo(low, node, args)
+    found = real(low, node, args, 2)
+    if found is None or node.dtype == "float64":
+        return None
+    if "fmod" in node.op:
+        return finish(low, node, low.pw("fmod", *found))
+    return finish(low, node, _remainder(low, *found)[0])
+
+
+def _remainder(low: Lowering, a: Operand, b: Operand) -> tuple[View, View, View]:
+    """What is left with the sign of the divisor, with the sign of the dividend, and where the two differ."""
+    left = low.pw("fmod", a, b)
+    below = low.pw("lt", b, 0.0) if isinstance(b, View) else b < 0
+    other = low.pw("and", low.pw("ne", left, 0.0), low.pw("ne", low.pw("lt", left, 0.0), below, compute="bool"), compute="bool")
+    return low.pw("where", other, low.pw("add", left, b), left, compute=left.dtype), left, other
+
+
+@rule("floor_divide", "div", "divide", "true_divide")
+def _rounded_division(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    from dvk.composer.lowering import integers
+    mode = "floor" if "floor" in node.op else kwargs.get("rounding_mode")
+    if mode is None:
+        return binary(low, node, args, kwargs)
+    if node.dtype in INTS:
+        return integers.division(low, node, args, mode)
+    if mode == "trunc":
+        if (pair := operands(node, args, 2)) is None or node.dtype not in FLOATS:
+            return None
+        return finish(low, node, low.pw("trunc", low.pw("div", *pair, compute=compute_type(node, pair), correctly_rounded=True)))
+    found = real(low, node, args, 2)
+    if found is None:
+        return None
+    a, b = found
+    if node.dtype == "float64":
+        return None
+    quotient = low.pw("div", a, b)
+    _, left, other = _remainder(low, a, b)
+    whole = low.pw("div", low.pw("sub", a, left), b)
+    whole = low.pw("sub", whole, low.pw("as", other, dtype=left.dtype, compute=left.dtype))
+    floor = low.pw("floor", whole)
+    floor = low.pw("add", floor, low.pw("as", low.pw("gt", low.pw("sub", whole, floor), 0.5), dtype=left.dtype, compute=left.dtype))
+    value = low.pw("where", low.pw("eq", whole, 0.0), signed_as(low, low.pw("mul", quotient, 0.0), quotient), floor)
+    by_zero = low.pw("eq", b, 0.0) if isinstance(b, View) else b == 0
+    if by_zero is True:
+        return finish(low, node, quotient)
+    return finish(low, node, value if by_zero is False else low.pw("where", by_zero, quotient, value, compute=left.dtype))
+
+
+@rule("atan2", "arctan2", "copysign", "fmax", "fmin", "hypot", "heaviside")
+def _of_two(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    if name in ("fmax", "fmin") and node.dtype not in FLOATS:
+        found = operands(node, args, 2)
+        return finish(low, node, low.pw(name[1:], *found, compute=compute_type(node, found))) if found else None
+    found = real(low, node, args, 2)
+    if found is None:
+        return None
+    a, b = numbers_too(low, node, found)
+    if name in ("atan2", "arctan2"):
+        return finish(low, node, low.pw("atan2", a, b))
+    if name == "copysign":
+        return finish(low, node, signed_as(low, a, b))
+    if name == "heaviside":
+        step = low.pw("as", low.pw("gt", a, 0.0), dtype=a.dtype, compute=a.dtype)
+        return finish(low, node, low.pw("where", low.pw("eq", a, 0.0), b, step))
+    if name == "hypot":
+        return finish(low, node, _hypot(low, low.pw("abs", a), low.pw("abs", b)))
+    value = low.pw("where", low.pw("isnan", b), a, low.pw(name[1:], a, b))
+    return finish(low, node, low.pw("where", low.pw("isnan", a), b, value))
+
+
+def _hypot(low: Lowering, a: View, b: View) -> View:
+    """Neither overflows where the result does not, nor loses what is small; infinite where one is, whatever the other."""
+    long, short = low.pw("max", a, b), low.pw("min", a, b)
+    share = low.pw("where", low.pw("eq", long, 0.0), 0.0, low.pw("div", short, long))
+    value = low.pw("mul", long, low.pw("sqrt", low.pw("add", low.pw("mul", share, share), 1.0)))
+    infinite = low.pw("or", low.pw("isinf", a), low.pw("isinf", b), compute="bool")
+    return low.pw("where", infinite, math.inf, value)
+
+
+@rule("signbit")
+def _signbit(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 1)
+    if found is None or not isinstance(found[0], View):
+        return None
+    x = found[0]
+    return low.pw("signbit", x) if x.dtype in FLOATS else low.pw("lt", low.typed(x, "int64"), 0)
+
+
+@rule("sinc", "special_sinc", "deg2rad", "rad2deg", "logit", "special_logit", "special_entr", "erfinv", "special_erfinv")
+def _of_one(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1].removeprefix("special_")
+    found = real(low, node, args, 1)
+    if found is None or not isinstance(found[0], View):
+        return None
+    x = found[0]
+    if name == "sinc":
+        turn = low.pw("mul", x, math.pi)
+        return finish(low, node, low.pw("where", low.pw("eq", x, 0.0), 1.0, low.pw("div", low.pw("sin", turn), turn)))
+    if name in ("deg2rad", "rad2deg"):
+        scale = math.pi / 180 if name == "deg2rad" else 180 / math.pi
+        return finish(low, node, low.pw("mul", x, scale)) if node.dtype not in HALVES else None
+    if name == "logit":
+        eps = kwargs.get("eps", args[1] if len(args) > 1 else None)
+        if eps is not None:
+            if node.dtype in HALVES:
+                return None
+            x = low.pw("min", low.pw("max", x, float(eps)), 1.0 - float(eps))
+        return finish(low, node, low.pw("log", low.pw("div", x, low.pw("sub", 1.0, x))))
+    if name == "entr":
+        some = low.pw("neg", low.pw("mul", x, low.pw("log", x)))
+        none = low.pw("where", low.pw("eq", x, 0.0), 0.0, -math.inf, compute=x.dtype)
+        value = low.pw("where", low.pw("gt", x, 0.0), some, none)
+        return finish(low, node, low.pw("where", low.pw("isnan", x), x, value))
+    return finish(low, node, _erfinv(low, x)) if node.dtype != "float64" else None
+
+
+NEAR = (1.50140936, 0.246640279, -0.00417739288, -0.00125272639, 0.000218349386, -4.97241969e-6, -3.46398527e-6, 4.68131348e-7,
+        2.33359672e-8, -8.93192597e-9)
+FAR = (2.83297703, 1.00167516, 0.00943425204, -0.00763747475, 0.00577204205, -0.00362238803, 0.00127106515, 5.23020864e-5,
+       -0.000138061596)
+"""Polynomials for erfinv(x) / x in w − 2.5 and √w − 3, where w = −log(1 − x²) is below and above 5."""
+
+
+def _erfinv(low: Lowering, x: View) -> View:
+    """In single precision, to 2e-7."""
+    w = low.pw("neg", low.pw("log", low.pw("mul", low.pw("sub", 1.0, x), low.pw("add", 1.0, x))))
+    values = []
+    for factors, at in ((NEAR, low.pw("sub", w, 2.5)), (FAR, low.pw("sub", low.pw("sqrt", w), 3.0))):
+        value: Operand = factors[-1]
+        for factor in reversed(factors[:-1]):
+            value = low.pw("add", low.pw("mul", value, at), factor)
+        values.append(value)
+    value = low.pw("mul", x, low.pw("where", low.pw("lt", w, 5.0), *values))
+    return low.pw("where", low.pw("eq", low.pw("abs", x), 1.0), low.pw("mul", x, math.inf), value)
+
+
+@rule("isclose")
+def _isclose(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, y = args[:2]
+    if not isinstance(x, View) or not isinstance(y, View) or x.dtype != y.dtype or x.dtype not in ("float32", "float64"):
+        return None
+    given = dict(zip(("rtol", "atol", "equal_nan"), (1e-5, 1e-8, False), strict=True))
+    given |= dict(zip(given, args[2:])) | kwargs
+    allowed = low.pw("add", low.pw("abs", low.pw("mul", y, given["rtol"])), given["atol"])
+    gap = low.pw("abs", low.pw("sub", x, y))
+    near = low.pw("and", low.pw("lt", gap, math.inf), low.pw("le", gap, allowed), compute="bool")
+    value = low.pw("or", low.pw("eq", x, y), near, compute="bool")
+    if given["equal_nan"]:
+        value = low.pw("or", value, low.pw("and", low.pw("isnan", x), low.pw("isnan", y), compute="bool"), compute="bool")
+    return value
+
+
+@rule("isposinf", "isneginf")
+def _one_infinity(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    if not isinstance(x, View) or x.dtype not in FLOATS:
+        return None
+    return low.pw("eq", x, converted(low, math.inf if "pos" in node.op else -math.inf, x.dtype))

@@ -1,0 +1,107 @@
+"""Lowering rules for what reads at computed places: embedding, index_select, gather, and indexing by tensors of integers.
+
+A `gather` value reads its first operand, which lies in memory, where its other operands say. Its index has for each dimension
+of that operand either a dimension of the result or a stand-in, a loop variable that no loop has: the view's way back and the
+memory layout then work as for any index, and the kernel puts the computed place where the stand-in was.
+
+PyTorch raises where a place lies outside; a kernel cannot. It reads no memory there: the value is NaN, or 0 of a type without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dvk.composer.ir.affine import Var
+from dvk.composer.ir.nodes import INTS, View, broadcast_shapes
+from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.pointwise import finish
+from dvk.records import Node
+
+RECIPE = "own_gathers"
+
+
+def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int, ...], sure: bool = False) -> View:
+    """A value of `shape` read from `x`.
+
+    Args:
+        at: for each dimension of `x` the dimension of the result that walks it, or the place, broadcast to `shape`.
+        sure: every place exists, whatever the inputs hold; places then are int32.
+    """
+    stands = {n: Var(x.shape[n]) for n, place in enumerate(at) if isinstance(place, View)}
+    ways = tuple(stands.get(n, place) for n, place in enumerate(at))
+    places = [low.typed(place, "int32" if sure else "int64") for place in at if isinstance(place, View)]
+    return low.pw("gather", x, *places, shape=shape, dtype=x.dtype, compute=places[0].dtype, at=ways, sure=sure, own=True)
+
+
+def from_the_end(low: Lowering, place: View, size: int) -> View:
+    """A place where negative numbers count from the end."""
+    place = low.typed(place, "int64")
+    return low.pw("where", low.pw("lt", place, 0), low.pw("add", place, size), place, compute="int64")
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, View) and value.dtype in INTS
+
+
+@own_rule(RECIPE, "embedding")
+def _embedding(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    table, place = args[:2]
+    if not _is_place(place):
+        return None
+    shape = (*place.shape, table.shape[1])
+    return finish(low, node, gathered(low, table, (_reshaped(place, (*place.shape, 1)), len(place.shape)), shape))
+
+
+@own_rule(RECIPE, "index_select")
+def _index_select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, dim, place = args
+    rank = len(x.shape)
+    if not rank or not _is_place(place) or node.shape is None:
+        return None
+    dim %= rank
+    column = _reshaped(place, (node.shape[dim], *(1 for _ in range(rank - dim - 1))))
+    return finish(low, node, gathered(low, x, [column if d == dim else d for d in range(rank)], tuple(node.shape)))
+
+
+@own_rule(RECIPE, "gather", "take_along_dim")
+def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    along = "take_along" in node.op
+    x, dim, place = (args[0], padded(args, None, None, None)[2], args[1]) if along else args[:3]
+    if not _is_place(place) or not isinstance(dim, int) or len(x.shape) != len(place.shape) or not x.shape:
+        return None
+    dim %= len(x.shape)
+    if along:
+        if any(a != b and d != dim for d, (a, b) in enumerate(zip(x.shape, place.shape, strict=True))):
+            return None
+        place = from_the_end(low, place, x.shape[dim])
+    return finish(low, node, gathered(low, x, [place if d == dim else d for d in range(len(x.shape))], place.shape))
+
+
+@own_rule(RECIPE, "index")
+def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, asked = args
+    dims = [d for d, place in enumerate(asked) if place is not None]
+    if not dims or not all(_is_place(asked[d]) for d in dims) or dims[-1] - dims[0] + 1 != len(dims):
+        return None
+    among = broadcast_shapes(*(asked[d].shape for d in dims))
+    ahead, behind = x.shape[:dims[0]], x.shape[dims[-1] + 1:]
+    shape = (*ahead, *among, *behind)
+    if shape != node.shape:
+        return None
+    at: list[int | View] = []
+    for d in range(len(x.shape)):
+        if d in dims:
+            at.append(from_the_end(low, _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind))), x.shape[d]))
+        else:
+            at.append(d if d < dims[0] else d - len(dims) + len(among))
+    return finish(low, node, gathered(low, x, at, shape))
+
+
+def _reshaped(view: View, shape: tuple[int, ...]) -> View:
+    return view.then("reshape", shape, shape)
+
+
+def place_of(low: Lowering, dim: int, shape: tuple[int, ...], dtype: str = "int32") -> View:
+    """How far along `dim` each element of a value of `shape` is."""
+    return low.pw("as", low.pw("iota", shape=shape, dim=dim, compute="int64"), dtype=dtype, compute=dtype)

@@ -1,0 +1,104 @@
+"""Lowering rules for whole numbers: operations on bits, shifts, and division by a number that is neither 0 nor −1.
+
+Division by a tensor stays a call of PyTorch, which raises where a divisor is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.composer.ir.nodes import BYTES, INTS, Operand, View
+from dvk.composer.lowering.dispatch import Lowering, rule
+from dvk.composer.lowering.pointwise import finish, operands
+from dvk.records import Node
+
+_BITS = {"and": "band", "or": "bor", "xor": "bxor"}
+_BOOLS = {"and": "and", "or": "or", "xor": "ne"}
+
+
+@rule("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__")
+def _bitwise(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1].removeprefix("bitwise_").strip("_")
+    if node.dtype == "bool":
+        pair = operands(node, args, 2)
+        return low.pw(_BOOLS[name], *pair, dtype="bool", compute="bool") if pair else None
+    found = _of_type(low, node, args)
+    return finish(low, node, low.pw(_BITS[name], *found)) if found else None
+
+
+@rule("bitwise_not")
+def _bitwise_not(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 1)
+    if found is None or node.dtype not in (*INTS, "bool"):
+        return None
+    if node.dtype == "bool":
+        return low.pw("not", *found, compute="bool")
+    return finish(low, node, low.pw("bxor", *found, -1, compute=node.dtype))
+
+
+@rule("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
+def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    """A shift by less than 0 or by all bits gives what a shift by all bits would: 0, or the sign."""
+    found = _of_type(low, node, args)
+    if found is None or not isinstance(found[0], View):
+        return None
+    x, by = found
+    bits, left, dtype = 8 * BYTES[str(node.dtype)], "left" in node.op or "lshift" in node.op, node.dtype
+    if not isinstance(by, View):
+        inside = 0 <= by < bits
+        if left or (not inside and dtype == "uint8"):
+            return finish(low, node, low.pw("shl" if left else "shr", x, by) if inside else low.pw("mul", x, 0))
+        return finish(low, node, low.pw("shr", x, by if inside else bits - 1))
+    outside = low.pw("or", low.pw("lt", by, 0), low.pw("ge", by, bits), compute="bool")
+    sure = low.pw("where", outside, 0 if left else bits - 1, by, compute=dtype)
+    value = low.pw("shl" if left else "shr", x, sure)
+    return finish(low, node, low.pw("where", outside, 0, value, compute=dtype) if left or dtype == "uint8" else value)
+
+
+def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None:
+    """Two operands of the result's type, which is one of whole numbers; None where there is another, or a number beyond it."""
+    found = operands(node, args, 2)
+    if found is None or node.dtype not in INTS or any(not _fits(v, node.dtype) for v in found):
+        return None
+    return [low.typed(v, node.dtype) if isinstance(v, View) else v for v in found]
+
+
+def _fits(value: Operand, dtype: str) -> bool:
+    bits = 8 * BYTES[dtype]
+    least, most = (0, (1 << bits) - 1) if dtype == "uint8" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return isinstance(value, View) or (isinstance(value, int) and least <= value <= most)
+
+
+def _by_number(low: Lowering, node: Node, args: list[Any]) -> tuple[View, int] | None:
+    found = _of_type(low, node, args)
+    if found is None or not isinstance(found[0], View) or isinstance(found[1], View) or found[1] in (0, -1):
+        return None
+    return found[0], int(found[1])
+
+
+def modulo(low: Lowering, node: Node, args: list[Any]) -> View | None:
+    """`fmod`, with the dividend's sign, or `remainder`, with the divisor's."""
+    if (found := _by_number(low, node, args)) is None:
+        return None
+    x, by = found
+    left = low.pw("irem", x, by)
+    if "remainder" in node.op:
+        left = low.pw("where", _unlike(low, left, by), low.pw("add", left, by), left, compute=x.dtype)
+    return finish(low, node, left)
+
+
+def division(low: Lowering, node: Node, args: list[Any], mode: str) -> View | None:
+    """Division rounded towards 0, or down."""
+    if (found := _by_number(low, node, args)) is None:
+        return None
+    x, by = found
+    value = low.pw("idiv", x, by)
+    if mode == "floor":
+        low_by_one = low.typed(_unlike(low, low.pw("irem", x, by), by), x.dtype)
+        value = low.pw("sub", value, low_by_one)
+    return finish(low, node, value)
+
+
+def _unlike(low: Lowering, left: View, by: int) -> View:
+    """Something is left whose sign is not the divisor's."""
+    return low.pw("lt", left, 0) if by > 0 else low.pw("gt", left, 0)

@@ -1,0 +1,67 @@
+"""How large a finite value of the primitive graph can be, by the operations that it is made of.
+
+Registers hold values of float16 in single precision. What a product or a sum made larger than 65,504 is infinite in the memory that
+PyTorch writes it to, so lowering rounds it there; most activations cannot make it larger, and need no rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dvk.composer.ir.nodes import Prim, Scalar, View, reduced_dims
+
+MOST = 65504.0
+"""The largest finite float16."""
+INFINITE = 65520.0
+"""What is at least as large is infinite in float16."""
+_UNIT = ("sigmoid", "tanh", "erf", "sin", "cos", "sign")
+"""Functions between −1 and 1."""
+_SAME = ("as", "cast", "neg", "abs", "floor", "ceil", "round", "trunc", "bounded", "max", "min", "where")
+"""What is no larger than the largest operand; halves above 1,024 are integers, so that rounding steps add nothing."""
+_DEPTH = 32
+"""Operations behind a value that are looked at; a longer chain may be anything."""
+
+
+def largest(prim: Prim, known: dict[Prim, float], depth: int = _DEPTH) -> float:
+    """An upper bound of the magnitude of finite values, where every value that lies in memory is finite.
+
+    Args:
+        known: bounds found earlier, added to.
+    """
+    if prim not in known:
+        known[prim] = _largest(prim, known, depth)
+    return known[prim]
+
+
+def _largest(prim: Prim, known: dict[Prim, float], depth: int) -> float:
+    if prim.dtype == "bool" or prim.op in _UNIT:
+        return 1.0
+    if prim.kind in ("source", "extern") or (prim.op in ("cast", "gather") and prim.dtype == "float16"):
+        return MOST if prim.dtype == "float16" else math.inf
+    if not depth or prim.kind == "scan":
+        return math.inf
+    of = [largest(o.base, known, depth - 1) if isinstance(o, View) else _number(o) for o in prim.operands]
+    if prim.kind == "reduce":
+        return _reduced(prim, of[0])
+    if prim.op == "mul":
+        return math.inf if math.inf in of else math.prod(of)
+    if prim.op in ("add", "sub"):
+        return sum(of)
+    if prim.op == "div":
+        by = prim.operands[1]
+        return math.inf if isinstance(by, View) or not by else of[0] / abs(by)
+    if prim.op == "bounded":
+        of.append(_number(prim.attrs["fill"]))
+    return max(of[1:] if prim.op == "where" else of) if prim.op in _SAME else math.inf
+
+
+def _number(value: Scalar) -> float:
+    return abs(float(value)) if math.isfinite(value) else 0.0
+
+
+def _reduced(prim: Prim, of: float) -> float:
+    if prim.op in ("max", "min"):
+        return of
+    operand = prim.operands[0]
+    assert isinstance(operand, View)
+    return of * math.prod(operand.shape[d] for d in reduced_dims(prim)) if prim.op == "sum" else math.inf

@@ -1,0 +1,141 @@
+"""Lowering rules for matrix products: a product is a pointwise multiplication of two broadcast operands and its sum over k.
+
+Said so, everything else about kernels holds for it: transposes, slices and broadcasts of operands are affine views, what follows
+reads the sum once an element and fuses behind it, what stands before an operand fuses into its load, and two products over one
+index space (a gate and its value) become one kernel. How such a kernel is computed in tiles is for the renderers
+(`matmul`, `matmul`), which know it by its form (`matmul_form`).
+
+Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class; in
+three products in TF32, which are as exact as one in float32, anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from dvk.composer.fusion.partition import Partition, live
+from dvk.composer.ir.affine import ZERO, Affine, Var
+from dvk.composer.ir.nodes import FLOATS, Prim, View, register_type
+from dvk.composer.lowering.dispatch import Lowering, PrimGraph, is_number, own_rule, padded
+from dvk.composer.lowering.pointwise import finish
+from dvk.composer.lowering.view_pushdown import SUMMED
+from dvk.records import Node
+
+RECIPE = "own_matmul"
+
+
+def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
+    """The product of two operands, broadcast against each other, summed over their last dimensions; in the register type."""
+    kind = register_type(left.dtype)
+    # A k of one element is summed by nobody: what is left is ordinary pointwise work.
+    summing = math.prod((*left.shape[-summed:], *right.shape[-summed:])) > 1
+    marks: dict[str, Any] = {"own": True, "product": summing, "tf32": low.tf32 and left.dtype == "float32"}
+    times = low.pw("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
+    rank = len(times.shape)
+    return low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)
+
+
+def _readable(low: Lowering, operand: View) -> View:
+    """An operand whose elements have affine places in memory; made anew where a reshape has left it none."""
+    index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in operand.shape)
+    if operand.back(index) is not None:
+        return operand
+    return low.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+
+
+def are_whole(part: Partition) -> bool:
+    """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
+    found = [set(group.members) for group in part.groups]
+    return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
+
+
+def repeated(graph: PrimGraph) -> set[str]:
+    """Products of which the parts that are computed, and the whole where it is, are together more than the whole."""
+    wholes = {graph.origins[view.base]: view.base for view in graph.pieces if _is_sum(view.base)}
+    made: Counter[str] = Counter()
+    for prim in live(graph) if wholes else ():
+        if _is_sum(prim):
+            made[graph.origins[prim].split("[")[0]] += math.prod(prim.shape)
+    return {name for name, whole in wholes.items() if made[name] > math.prod(whole.shape)}
+
+
+def _is_sum(prim: Prim) -> bool:
+    return prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED)
+
+
+def product(low: Lowering, a: View, b: View) -> View | None:
+    """`a @ b` as `torch.matmul` has it, in the register type; None where a dtype is not one that kernels multiply."""
+    if a.dtype not in FLOATS or b.dtype != a.dtype or not a.shape or not b.shape:
+        return None
+    if len(b.shape) == 1:
+        return contracted(low, a, b)
+    *many, k, n = b.shape
+    rank = len(b.shape)
+    turned = b.then("permute", (*range(rank - 2), rank - 1, rank - 2), (*many, n, k))
+    if len(a.shape) == 1:
+        return contracted(low, a, turned)
+    left = a.then("reshape", (), (*a.shape[:-1], 1, k))
+    return contracted(low, left, turned.then("reshape", (), (*many, 1, n, k)) if many else turned)
+
+
+@own_rule(RECIPE, "matmul", "mm", "bmm", "mv", "__matmul__")
+def _matmul(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    value = product(low, args[0], args[1]) if not kwargs and len(args) == 2 else None
+    return None if value is None else finish(low, node, value)
+
+
+@own_rule(RECIPE, "linear")
+def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, weight, bias = padded(args, None, None, None)
+    bias = kwargs.get("bias", bias)
+    if x.dtype not in FLOATS or weight.dtype != x.dtype or not x.shape or len(weight.shape) != 2:
+        return None
+    value = contracted(low, x.then("reshape", (), (*x.shape[:-1], 1, x.shape[-1])), weight)
+    return finish(low, node, value if bias is None else low.pw("add", value, bias, compute=value.dtype))
+
+
+@own_rule(RECIPE, "addmm", "addmv", "baddbmm")
+def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if len(args) != 3 or args[0].dtype not in FLOATS or not all(is_number(v) for v in kwargs.values()):
+        return None
+    value = product(low, args[1], args[2])
+    if value is None:
+        return None
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if alpha != 1:
+        value = low.pw("mul", value, alpha, compute=value.dtype)
+    if beta == 0:
+        return finish(low, node, value)
+    added = args[0] if beta == 1 else low.pw("mul", args[0], beta, compute=value.dtype)
+    return finish(low, node, low.pw("add", value, added, compute=value.dtype))
+
+
+@own_rule(RECIPE, "einsum")
+def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    """Two operands whose letters are each in one place, contracted over at least one letter."""
+    formula, views = args[0], args[1] if len(args) > 1 else None
+    if not isinstance(views, list) or len(views) != 2 or kwargs or "." in formula or "->" not in formula:
+        return None
+    inputs, output = formula.replace(" ", "").split("->")
+    words = inputs.split(",")
+    if len(words) != 2 or any(len(set(w)) != len(w) for w in (*words, output)):
+        return None
+    summed = [c for c in words[0] if c in words[1] and c not in output]
+    if not summed or views[0].dtype not in FLOATS or views[1].dtype != views[0].dtype:
+        return None
+    if any(c not in output and c not in summed for c in set("".join(words))):
+        return None
+    sides = [_spread(view, word, output, summed) for view, word in zip(views, words, strict=True)]
+    return finish(low, node, contracted(low, sides[0], sides[1], len(summed)))
+
+
+def _spread(view: View, word: str, output: str, summed: list[str]) -> View:
+    """An operand with its dimensions in the output's order, those it lacks of size 1, and the summed ones last."""
+    order = [word.index(c) for c in (*(c for c in output if c in word), *summed)]
+    shape = tuple(view.shape[d] for d in order)
+    if order != list(range(len(order))):
+        view = view.then("permute", tuple(order), shape)
+    kept = iter(shape)
+    return view.then("reshape", (), (*(next(kept) if c in word else 1 for c in output), *shape[len(shape) - len(summed):]))

@@ -1,0 +1,296 @@
+"""Lowering rules for elementwise operators: arithmetic, comparisons, casts, tensors made in forward().
+
+Formulas are those of the PyTorch documentation, written over a small vocabulary of scalar
+operations that every renderer knows. Rules decline integer cases whose rounding differs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, UNARY_FUNCTIONS, Operand, View, register_type, rounded
+from dvk.composer.lowering.dispatch import Declined, Lowering, as_operand, is_number, rule
+from dvk.records import Node
+
+
+def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
+    """The first `count` operands, or None when one cannot be read by a kernel."""
+    found = [as_operand(a) for a in args[:count]]
+    if len(found) < count or any(o is None for o in found) or not any(isinstance(o, View) for o in found):
+        return None
+    return found  # type: ignore[return-value]  # None was excluded above
+
+
+def finish(low: Lowering, node: Node, value: View) -> View:
+    """Give the value the dtype that PyTorch gave the operator's result, and a memory layout of its own where it has another."""
+    value = low.typed(value, node.dtype or value.dtype)
+    if value.steps and node.strides != contiguous_strides(node.shape or ()):
+        value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
+    return value
+
+
+def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
+    """An operand that PyTorch converts to the half type of the result before it computes: what lies beyond its range is infinite.
+
+    Arithmetic takes a number at full precision and needs none of this.
+    """
+    if dtype not in HALVES:
+        return value
+    if isinstance(value, View):
+        return value if value.dtype in (dtype, "bool") else low.pw("cast", value, dtype=dtype, compute="float32")
+    return rounded(float(value), dtype)
+
+
+def compute_type(node: Node, values: list[Operand]) -> str:
+    views = [v.dtype for v in values if isinstance(v, View)]
+    types = [node.dtype or "float32"]
+    if node.dtype == "bool":
+        types = [*views, *("float32" for v in values if isinstance(v, float))]
+        if all(v == "bool" for v in views) and any(type(v) is int for v in values):
+            types.append("int64")
+    floats = [t for t in types if t in FLOATS]
+    if floats:
+        return "float64" if "float64" in floats else "float32"
+    order = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+    types = types or ["bool"]
+    if any(t not in order for t in types):
+        raise Declined("a dtype that kernels do not compute in")
+    return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)
+
+
+SIMPLE = {**{name: name for name in (*UNARY_FUNCTIONS, "neg", "abs", "sqrt", "rsqrt", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+                                   "reciprocal", "isnan", "isinf")},
+          "negative": "neg", "absolute": "abs", "fix": "trunc", "sgn": "sign", "logical_not": "not", "arcsin": "asin", "arccos": "acos",
+          "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf", "special_exp2": "exp2",
+          "special_expit": "sigmoid", "special_expm1": "expm1", "special_log1p": "log1p", "special_round": "round"}
+"""Operator → the primitive that is all of it."""
+INTEGER_SAFE = {"neg", "abs", "not"}
+STEPS = {"floor", "ceil", "round", "trunc", "sign"}
+"""Functions that jump."""
+
+
+def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    op = SIMPLE[node.op.split(".")[1].rstrip("_")]
+    found = operands(node, args, 1)
+    if found is None or (op == "round" and (len(args) > 1 or kwargs)):
+        return None
+    compute = compute_type(node, found)
+    if compute not in FLOATS and op not in INTEGER_SAFE:
+        return None
+    if op in STEPS:
+        found = [low.settled(v) for v in found]
+    return finish(low, node, low.pw(op, *found, compute=compute))
+
+
+for _name in SIMPLE:
+    rule(_name)(_simple)
+
+BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul",
+          "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
+          "ne": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
+          "logical_and": "and", "logical_or": "or", "logical_xor": "ne"}
+COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+
+
+def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
+    """Operands as a comparison sees them: beside a half tensor, numbers and tensors that give way in promotion are rounded to its type."""
+    half = next((v for v in pair if isinstance(v, View) and v.dtype in HALVES), None)
+    found: list[Operand] = []
+    for value in pair:
+        if half is None:
+            found.append(value)
+        elif not isinstance(value, View):
+            nearest = rounded(float(value), half.dtype)
+            found.append(value if nearest == value else nearest)
+        elif value.dtype in INTS or (value.shape == () != half.shape and value.dtype in FLOATS):
+            found.append(low.pw("cast", value, dtype=half.dtype, compute="float32"))
+        else:
+            found.append(low.settled(value))
+    return found
+
+
+def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    op = BINARY.get(node.op.split(".")[1], "div")
+    found = operands(node, args, 2)
+    if found is None:
+        return None
+    compute = compute_type(node, found)
+    logical = "logical" in node.op
+    if op in COMPARISONS and not logical:
+        found = _compared(low, *found)
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    a, b = (converted(low, v, node.dtype) for v in found) if op in ("max", "min") else found
+    if alpha != 1:
+        b = b * alpha if is_number(b) else low.pw("mul", b, alpha, compute=compute)
+    if logical:
+        a, b = (low.pw("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
+        compute = "bool"
+    return finish(low, node, low.pw(op, a, b, compute=compute))
+
+
+for _name in BINARY:
+    rule(_name)(binary)
+
+
+@rule("rsub")
+def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 2)
+    if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
+        return None
+    return finish(low, node, low.pw("sub", found[1], found[0], compute=compute_type(node, found)))
+
+
+@rule("addcmul", "addcdiv")
+def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 3)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    a, b, c = found
+    compute, value = register_type(node.dtype), kwargs.get("value", 1)
+    scaled = b if value == 1 else low.pw("mul", b, value, compute=compute)
+    return finish(low, node, low.pw("add", a, low.pw("mul" if "mul" in node.op else "div", scaled, c, compute=compute)))
+
+
+@rule("lerp")
+def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    found = operands(node, args, 3)
+    if found is None or node.dtype not in FLOATS:
+        return None
+    start, end, weight = found
+    gap = low.pw("sub", end, start)
+    near = low.pw("add", start, low.pw("mul", weight, gap))
+    far = low.pw("sub", end, low.pw("mul", low.pw("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight, gap))
+    if isinstance(weight, View):
+        return finish(low, node, low.pw("where", low.pw("lt", low.pw("abs", weight), 0.5), near, far))
+    return finish(low, node, near if abs(weight) < 0.5 else far)
+
+
+@rule("square")
+def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    return finish(low, node, low.pw("mul", args[0], args[0], compute=compute_type(node, args[:1])))
+
+
+@rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
+def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    found = operands(node, args, 2 if name in ("logaddexp", "xlogy") else 1)
+    if found is None or not isinstance(found[0], View) or found[0].dtype not in FLOATS:
+        return None
+    x = found[0]
+    if name == "isfinite":
+        return low.pw("lt", low.pw("abs", x), math.inf)
+    if name == "frac":
+        return finish(low, node, low.pw("sub", x, low.pw("trunc", x)))
+    if name == "nan_to_num":
+        given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
+        nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
+        largest = LARGEST[x.dtype]
+        y = low.pw("where", low.pw("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
+        y = low.pw("where", low.pw("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
+        y = low.pw("where", low.pw("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
+        return finish(low, node, y)
+    other = found[1]
+    if not isinstance(other, View):
+        return None
+    other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be whole numbers
+    if name == "xlogy":
+        value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", other)))
+        return finish(low, node, low.pw("where", low.pw("isnan", other), math.nan, value))
+    gap = low.pw("sub", x, other)
+    tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", gap))))
+    peak = low.pw("max", x, other)
+    # Equal infinities have no gap.
+    return finish(low, node, low.pw("where", low.pw("isinf", peak), peak, low.pw("add", peak, tail)))
+
+
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
+
+@rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")
+def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    x = as_operand(args[0])
+    if not isinstance(x, View):
+        return None
+    if name == "clamp_max":
+        low_end, high_end = None, args[1]
+    else:
+        low_end = kwargs.get("min", kwargs.get("min_val", args[1] if len(args) > 1 else None))
+        high_end = kwargs.get("max", kwargs.get("max_val", args[2] if len(args) > 2 else None))
+    if name == "hardtanh":
+        low_end, high_end = -1.0 if low_end is None else low_end, 1.0 if high_end is None else high_end
+    if name in ("relu", "relu6"):
+        low_end, high_end = 0, 6 if name == "relu6" else None
+    compute = compute_type(node, [x])
+    for end, op in ((low_end, "max"), (high_end, "min")):
+        if end is not None:
+            bound = as_operand(end)
+            if bound is None or (isinstance(bound, float) and math.isnan(bound)):
+                return None
+            x = low.pw(op, x, converted(low, bound, node.dtype), compute=compute)
+    return finish(low, node, x)
+
+
+@rule("where", "masked_fill")
+def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.op.split(".")[1] == "masked_fill":
+        args = [args[1], args[2], args[0]]
+    found = operands(node, args, 3)
+    if found is None or not isinstance(found[0], View) or found[0].dtype != "bool":
+        return None
+    chosen, *values = found
+    compute = compute_type(node, values)
+    return finish(low, node, low.pw("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
+
+
+@rule("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool", "_assert_tensor_metadata")
+def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+    if "_assert" in node.op:
+        return ()
+    x = as_operand(args[0])
+    source = low.nodes.get(node.args[0]["ref"])
+    if not isinstance(x, View) or node.dtype is None or source is None:
+        return None
+    if node.dtype == x.dtype:
+        copies = kwargs.get("copy") or any(a is True for a in args[3:]) or "_to_copy" in node.op
+        if copies or source.strides != node.strides:
+            return low.pw("as", x, dtype=x.dtype, compute=register_type(x.dtype))
+        return x
+    if node.dtype == "bool":
+        return low.pw("ne", x, 0)
+    return low.pw("cast", x if node.dtype in HALVES else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
+
+
+@rule("tril", "triu")
+def _triangle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    diagonal = args[1] if len(args) > 1 else kwargs.get("diagonal", 0)
+    rank = len(x.shape)
+    row = low.pw("iota", shape=x.shape, dim=rank - 2, compute="int64")
+    column = low.pw("iota", shape=x.shape, dim=rank - 1, compute="int64")
+    offset = low.pw("sub", column, row)
+    keep = low.pw("le" if "tril" in node.op else "ge", offset, diagonal)
+    return finish(low, node, low.pw("where", keep, x, 0, compute=register_type(x.dtype)))
+
+
+@rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full", "fill")
+def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    if node.dtype is None or node.dtype not in (*FLOATS, "bool", "int64", "int32"):
+        return None
+    value = 0 if "zeros" in name else 1 if "ones" in name else args[0] if "scalar" in name else args[-1]
+    if not is_number(value):
+        return None
+    value = converted(low, value, node.dtype)
+    return low.pw("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+
+
+@rule("arange")
+def _arange(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    if node.dtype not in ("int64", "int32", "float32") or not all(isinstance(v, int) for v in (start, step)):
+        return None
+    count = low.pw("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
+    return finish(low, node, low.pw("add", low.pw("mul", count, step), start))

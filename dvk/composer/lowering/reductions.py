@@ -1,0 +1,375 @@
+"""Lowering rules for reductions and what is built on them: softmax, norms, losses.
+
+Every norm and softmax is written as its definition over primitives; the fuser puts the pieces of
+one row into one kernel. Variance is two-pass (mean first), which loses no digits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dvk.composer.ir.nodes import FLOATS, View, register_type
+from dvk.composer.ir.symint import over
+from dvk.composer.lowering.activations import log_sigmoid
+from dvk.composer.lowering.dispatch import Lowering, rule
+from dvk.composer.lowering.pointwise import converted, finish
+from dvk.records import Node
+
+
+def _dims(value: Any) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _argument(args: list[Any], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+    return kwargs.get(name, args[position] if len(args) > position else default)
+
+
+def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
+    return math.prod(shape[d] for d in dims) if dims else math.prod(shape)
+
+
+def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
+    """The operand in the type sums are made in."""
+    return low.typed(x, "float64" if "float64" in (x.dtype, dtype) else "float32")
+
+
+def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
+    """Arithmetic mean over `dims` (all when empty)."""
+    if x.dtype == "float64":  # a sum of equal floats is exact in it, and their mean is what they are
+        return low.pw("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
+    return low.pw("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
+
+
+def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float) -> View:
+    """Two-pass variance with divisor N − correction."""
+    centred = low.pw("sub", x, mean(low, x, dims, True))
+    total = low.reduce("sum", low.pw("mul", centred, centred), dims, keepdim)
+    return low.pw("mul", total, over(1.0, _count(x.shape, dims) - correction))
+
+
+@rule("sum", "mean", "amax", "amin", "max", "min", "prod")
+def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+    name, x = node.op.split(".")[1], args[0]
+    if node.op in ("aten.max.dim", "aten.min.dim"):
+        return _values(low, node, args, kwargs)
+    if not isinstance(x, View) or node.dtype is None or not x.shape:
+        return None
+    if name in ("max", "min") and len(args) > 1:
+        if not isinstance(args[1], View):
+            return None
+        pair = [converted(low, v, node.dtype) for v in (x, args[1])]
+        return finish(low, node, low.pw(name, *pair, compute=register_type(node.dtype)))
+    if name == "prod" and len(args) > 1 and isinstance(args[1], dict):
+        return None
+    dims = tuple(d % len(x.shape) for d in _dims(_argument(args, kwargs, 1, "dim", None)))
+    keepdim = bool(_argument(args, kwargs, 2, "keepdim", False))
+    if name in ("sum", "mean", "prod"):
+        if node.dtype not in FLOATS:
+            if name != "sum" or node.dtype != "int64":
+                return None
+            return low.reduce("sum", low.typed(x, "int64"), dims, keepdim)
+        wide = _wide(low, x, node.dtype)
+        return finish(low, node, mean(low, wide, dims, keepdim) if name == "mean" else low.reduce(name, wide, dims, keepdim))
+    if x.dtype not in FLOATS:
+        return None
+    return finish(low, node, low.reduce(name.removeprefix("a"), low.typed(x, register_type(x.dtype)), dims, keepdim))
+
+
+def _values(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+    """`x.max(dim)` of which nobody reads the positions."""
+    x, keepdim = args[0], bool(_argument(args, kwargs, 2, "keepdim", False))
+    if low.read_parts.get(node.name) != {0} or x.dtype not in FLOATS or not x.shape:
+        return None
+    value = low.reduce(node.op.split(".")[1], low.typed(x, register_type(x.dtype)), _dims(args[1]), keepdim)
+    return (low.typed(value, x.dtype),)
+
+
+@rule("var", "std", "var_mean", "std_mean")
+def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+    x = args[0]
+    if x.dtype not in FLOATS:
+        return None
+    correction: Any = 1
+    dims: tuple[int, ...] = ()
+    keepdim = bool(kwargs.get("keepdim", False))
+    overload = node.op.split(".")[2]
+    if overload == "correction":
+        dims = _dims(_argument(args, kwargs, 1, "dim", None))
+        correction = kwargs.get("correction", 1)
+        correction = 1 if correction is None else correction
+    elif overload == "dim":
+        dims, correction = _dims(args[1]), int(_argument(args, kwargs, 2, "unbiased", True))
+        keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
+    elif overload == "default":
+        correction = int(_argument(args, kwargs, 1, "unbiased", True))
+    else:
+        return None
+    dims = tuple(d % len(x.shape) for d in dims)
+    if _count(x.shape, dims) <= correction:
+        return None
+    # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have no variance.
+    wide = low.typed(x, "float64") if low.device == "cpu" else _wide(low, x)
+    value = variance(low, wide, dims, keepdim, correction)
+    value = low.typed(low.pw("sqrt", value) if "std" in node.op else value, x.dtype)
+    if "_mean" not in node.op:
+        return value
+    # Eager updates a running mean, which an infinite element makes NaN, as it makes the variance.
+    middle = low.pw("where", low.pw("isnan", value), math.nan, mean(low, wide, dims, keepdim))
+    return value, low.typed(middle, x.dtype)
+
+
+@rule("linalg_vector_norm", "norm")
+def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    order = _argument(args, kwargs, 1, "ord" if "linalg" in node.op else "p", 2)
+    dims = _dims(_argument(args, kwargs, 2, "dim", None))
+    keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
+    if node.dtype not in FLOATS or order not in (1, 2, math.inf) or isinstance(order, bool) or kwargs.get("dtype") or not x.shape:
+        return None
+    return finish(low, node, norm(low, _wide(low, x), order, dims, keepdim))
+
+
+def norm(low: Lowering, x: View, order: float, dims: tuple[int, ...], keepdim: bool) -> View:
+    """Vector norm of order 1, 2 or infinity."""
+    if order == 2:
+        return low.pw("sqrt", low.reduce("sum", low.pw("mul", x, x), dims, keepdim))
+    return low.reduce("sum" if order == 1 else "max", low.pw("abs", x), dims, keepdim)
+
+
+@rule("pairwise_distance")
+def _pairwise_distance(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    order, eps, keepdim = (_argument(args, kwargs, n, k, d) for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False)))
+    if node.dtype not in FLOATS or order not in (1, 2, math.inf):
+        return None
+    gap = low.pw("add", low.pw("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
+    return finish(low, node, norm(low, gap, order, (len(gap.shape) - 1,), bool(keepdim)))
+
+
+@rule("softmax", "log_softmax", "_softmax", "_log_softmax")
+def _softmax(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.dtype not in FLOATS or not args[0].shape:
+        return None
+    value = softmax(low, _wide(low, args[0], node.dtype), args[1], log="log" in node.op)
+    return finish(low, node, value)
+
+
+def softmax(low: Lowering, x: View, dim: int, log: bool) -> View:
+    """Softmax or its logarithm along one dimension, shifted by the row's maximum."""
+    shifted = low.pw("sub", x, low.reduce("max", x, (dim,), True))
+    powers = low.pw("exp", shifted)
+    total = low.reduce("sum", powers, (dim,), True)
+    return low.pw("sub", shifted, low.pw("log", total)) if log else low.pw("mul", powers, low.pw("reciprocal", total))
+
+
+@rule("logsumexp")
+def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, dims = args[0], _dims(args[1])
+    if node.dtype not in FLOATS or not x.shape or not dims:
+        return None
+    wide = _wide(low, x)
+    peak = low.reduce("max", wide, dims, True)
+    # A row of -inf has peak -inf, and -inf − (-inf) is NaN: shift such rows by nothing.
+    shift = low.pw("where", low.pw("isinf", peak), 0.0, peak)
+    total = low.reduce("sum", low.pw("exp", low.pw("sub", wide, shift)), dims, True)
+    value = low.pw("add", low.pw("log", total), shift)
+    after = tuple(node.shape or ())
+    return finish(low, node, value.then("reshape", after, after))
+
+
+def _affine(low: Lowering, x: View, weight: View | None, bias: View | None, shape: tuple[int, ...]) -> View:
+    if weight is not None:
+        x = low.pw("mul", x, weight.then("reshape", shape, shape))
+    return low.pw("add", x, bias.then("reshape", shape, shape)) if bias is not None else x
+
+
+def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> View:
+    centred = low.pw("sub", x, mean(low, x, dims, True))
+    spread = low.pw("mul", low.reduce("sum", low.pw("mul", centred, centred), dims, True), over(1.0, _count(x.shape, dims)))
+    return low.pw("mul", centred, low.pw("rsqrt", low.pw("add", spread, eps)))
+
+
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
+"""What RMS norm adds when it is not told: the spacing at 1 of the type it computes in."""
+
+
+def _follows_mean(x: View, weight: View | None, dims: tuple[int, ...]) -> bool:
+    """PyTorch's RMS norm on GPUs follows mean and variance of the row, as layer norm does, and does not sum squares.
+
+    It sums squares of rows that it can read four elements at once.
+    """
+    return (weight is None or weight.dtype == x.dtype) and (x.dtype == "float64" or _count(x.shape, dims) % 4 != 0)
+
+
+@rule("layer_norm", "rms_norm")
+def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, normalized = args[0], args[1]
+    if node.dtype not in FLOATS:
+        return None
+    dims = tuple(range(len(x.shape) - len(normalized), len(x.shape)))
+    wide = _wide(low, x)
+    weight = _argument(args, kwargs, 2, "weight", None)
+    shape = tuple(normalized)
+    if "rms_norm" in node.op:
+        eps = _argument(args, kwargs, 3, "eps", None)
+        eps = EPSILON[x.dtype] if eps is None else eps
+        power = mean(low, low.pw("mul", wide, wide), dims, True)
+        if low.device == "cuda" and _follows_mean(x, weight, dims):
+            total = low.reduce("sum", wide, dims, True)
+            power = low.pw("add", power, low.pw("sub", total, total))  # an infinity in the row makes NaN of all of it
+        y = low.pw("mul", wide, low.pw("rsqrt", low.pw("add", power, eps)))
+        return finish(low, node, _affine(low, y, weight, None, shape))
+    bias = _argument(args, kwargs, 3, "bias", None)
+    y = _standardize(low, wide, dims, _argument(args, kwargs, 4, "eps", 1e-5))
+    return finish(low, node, _affine(low, y, weight, bias, shape))
+
+
+@rule("group_norm", "instance_norm")
+def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    batch, channels, *space = x.shape
+    if node.dtype not in FLOATS:
+        return None
+    if "instance" in node.op:
+        if not args[5]:
+            return _affine_norm(low, node, args)
+        if args[3] is not None or not space:
+            return None
+        groups, weight, bias, eps = channels, args[1], args[2], args[7]
+    else:
+        groups, weight, bias, eps = args[1], args[2], args[3], _argument(args, kwargs, 4, "eps", 1e-5)
+    grouped = (batch, groups, channels // groups, *space)
+    wide = _wide(low, x).then("reshape", grouped, grouped)
+    y = _standardize(low, wide, tuple(range(2, len(grouped))), eps)
+    # A pointwise step pins the grouped shape as this value's own, so that the view back is one step.
+    y = low.pw("as", y, dtype=y.dtype, compute=y.dtype).then("reshape", x.shape, x.shape)
+    return finish(low, node, _affine(low, y, weight, bias, (channels, *([1] * len(space)))))
+
+
+@rule("batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training")
+def _batch_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    if node.op.split(".")[1] != "batch_norm" or args[5] or args[3] is None or node.dtype not in FLOATS:
+        return None
+    return _affine_norm(low, node, args)
+
+
+def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
+    """Batch or instance norm with fixed statistics: one scale and shift a channel."""
+    x, weight, bias, mean_, var, _training, _momentum, eps = args[:8]
+    shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
+    scale = low.pw("rsqrt", low.pw("add", var.then("reshape", shape, shape), eps))
+    centred = low.pw("sub", _wide(low, x), mean_.then("reshape", shape, shape))
+    return finish(low, node, _affine(low, low.pw("mul", centred, scale), weight, bias, shape))
+
+
+def _reduced(low: Lowering, node: Node, loss: View, reduction: int) -> View:
+    if reduction == 0:
+        return finish(low, node, loss)
+    return finish(low, node, mean(low, loss, (), False) if reduction == 1 else low.reduce("sum", loss, (), False))
+
+
+@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "binary_cross_entropy",
+      "soft_margin_loss")
+def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    name = node.op.split(".")[1]
+    x, y = args[0], args[1]
+    if node.dtype not in FLOATS or not isinstance(y, View) or x.shape != y.shape or not x.shape:
+        return None
+    x, y = _wide(low, x), _wide(low, y)
+    reduction = _argument(args, kwargs, 2, "reduction", 1)
+    gap = low.pw("sub", x, y)
+    if name == "mse_loss":
+        loss = low.pw("mul", gap, gap)
+    elif name == "l1_loss":
+        loss = low.pw("abs", gap)
+    elif name in ("smooth_l1_loss", "huber_loss"):
+        width = _argument(args, kwargs, 3, "beta" if "smooth" in name else "delta", 1.0)
+        if width == 0:
+            return None
+        size = low.pw("abs", gap)
+        square = low.pw("mul", low.pw("mul", gap, gap), 0.5)
+        linear = low.pw("sub", size, 0.5 * width)
+        if name == "huber_loss":
+            linear = low.pw("mul", linear, width)
+        else:
+            square = low.pw("mul", square, 1.0 / width)
+        loss = low.pw("where", low.pw("lt", size, width), square, linear)
+    elif name == "binary_cross_entropy_with_logits":
+        weight, positive = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "pos_weight", None)
+        reduction = _argument(args, kwargs, 4, "reduction", 1)
+        # As eager: max(x, 0) − x·y would be inf − inf for an infinite x.
+        tail = log_sigmoid(low, x)
+        if positive is not None:
+            tail = low.pw("mul", low.pw("add", low.pw("mul", low.pw("sub", positive, 1.0), y), 1.0), tail)
+        loss = low.pw("sub", low.pw("mul", low.pw("sub", 1.0, y), x), tail)
+        loss = low.pw("mul", loss, weight) if weight is not None else loss
+    elif name == "binary_cross_entropy":
+        weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)
+        yes, no = (low.pw("max", low.pw("log", p), -100.0) for p in (x, low.pw("sub", 1.0, x)))
+        loss = low.pw("neg", low.pw("add", low.pw("mul", y, yes), low.pw("mul", low.pw("sub", 1.0, y), no)))
+        # PyTorch raises where a target lies outside; of a value outside the logarithm is NaN.
+        inside = low.pw("and", low.pw("ge", y, 0.0), low.pw("le", y, 1.0), compute="bool")
+        loss = low.pw("where", inside, loss, math.nan)
+        loss = low.pw("mul", loss, weight) if weight is not None else loss
+    elif name == "kl_div":
+        if _argument(args, kwargs, 3, "log_target", False):
+            loss = low.pw("mul", low.pw("exp", y), low.pw("sub", y, x))
+        else:
+            entropy = low.pw("where", low.pw("eq", y, 0.0), 0.0, low.pw("mul", y, low.pw("log", y)))
+            loss = low.pw("sub", entropy, low.pw("mul", x, y))
+    else:
+        loss = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("mul", x, y))))
+    return _reduced(low, node, loss, reduction)
+
+
+@rule("cross_entropy_loss", "nll_loss", "nll_loss_nd")
+def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x, target = args[0], args[1]
+    weight = _argument(args, kwargs, 2, "weight", None)
+    reduction = _argument(args, kwargs, 3, "reduction", 1)
+    ignore = _argument(args, kwargs, 4, "ignore_index", -100)
+    smoothing = _argument(args, kwargs, 5, "label_smoothing", 0.0) if "cross" in node.op else 0.0
+    if weight is not None or node.dtype not in FLOATS or len(x.shape) < 2:
+        return None
+    if "cross" in node.op and target.dtype in FLOATS:
+        return _soft_cross_entropy(low, node, x, target, reduction, smoothing)
+    if target.dtype != "int64":
+        return None
+    logp = softmax(low, _wide(low, x), 1, log=True) if "cross" in node.op else _wide(low, x)
+    spread = (target.shape[0], 1, *target.shape[1:])
+    chosen = target.then("reshape", spread, spread)
+    position = low.pw("iota", shape=x.shape, dim=1, compute="int64")
+    hit = low.pw("where", low.pw("eq", position, chosen), logp, 0.0)
+    loss = low.pw("neg", low.reduce("sum", hit, (1,), False))
+    if smoothing:
+        rest = low.pw("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
+        loss = low.pw("add", low.pw("mul", loss, 1.0 - smoothing), rest)
+    valid = low.pw("ne", target, ignore)
+    # PyTorch raises where there is no such class.
+    inside = low.pw("and", low.pw("ge", target, 0), low.pw("lt", target, x.shape[1]), compute="bool")
+    loss = low.pw("where", valid, low.pw("where", inside, loss, math.nan), 0.0)
+    if reduction != 1:
+        return _reduced(low, node, loss, reduction)
+    counted = low.reduce("sum", low.typed(valid, logp.dtype), (), False)
+    return finish(low, node, low.pw("div", low.reduce("sum", loss, (), False), counted))
+
+
+def _soft_cross_entropy(low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float) -> View:
+    """Cross entropy against a probability of every class."""
+    wanted = _wide(low, target)
+    if smoothing:
+        wanted = low.pw("add", low.pw("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1]))
+    loss = low.pw("neg", low.reduce("sum", low.pw("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
+    return _reduced(low, node, loss, reduction)
+
+
+@rule("cosine_similarity")
+def _cosine(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    a, b = _wide(low, args[0]), _wide(low, args[1])
+    dim = _argument(args, kwargs, 2, "dim", 1)
+    eps = _argument(args, kwargs, 3, "eps", 1e-8)
+    if node.dtype not in FLOATS or a.shape != b.shape:
+        return None
+    dot = low.reduce("sum", low.pw("mul", a, b), (dim,), False)
+    size = [low.pw("max", low.pw("sqrt", low.reduce("sum", low.pw("mul", v, v), (dim,), False)), eps) for v in (a, b)]
+    return finish(low, node, low.pw("div", dot, low.pw("mul", size[0], size[1])))

@@ -1,0 +1,119 @@
+"""Pieces of computed values: a slice of a sum is the sum of slices, so that what stands behind a view fuses with what stands before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.nodes import Operand, Prim, View
+
+if TYPE_CHECKING:
+    from dvk.composer.lowering.dispatch import Lowering
+
+PIECES = ("slice", "select", "pad", "windows", "flip")
+"""Views that may leave out, add, repeat or turn around elements."""
+SUMMED = {"product", "contracted"}
+"""Attributes of a sum of products that stays in their kernel."""
+MAX_AGAIN = 64
+"""Operations computed again for a piece: of joined parts of joined parts, pieces would be twice as many at each level."""
+MARKS = {"own", "tf32", "window", "phased", *SUMMED}
+"""Attributes that a part of such a sum has like the whole."""
+
+
+def pushed(low: Lowering, view: View) -> View:
+    """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+    if view.base in low.kept_whole:
+        return view
+    if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
+        return _turned(low, view)
+    summed = view.base.kind == "reduce" and any(view.base.attrs.get(mark) for mark in SUMMED)
+    if summed and view.steps and all(s.method == "slice" for s in view.steps):
+        return _part(low, view)
+    if view.base.op == "iota":
+        return _counted(low, view)
+    if view.base.kind != "pw" or view.base.op == "gather" or not any(s.method in PIECES for s in view.steps):
+        return view
+    attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
+    if view.base.op == "bounded":
+        attrs["steps"] = (*attrs["steps"], *view.steps)
+    if not _is_cheap(low, view):
+        low.kept_whole.add(view.base)
+        return view
+    if view not in low.pieces:
+        operands: list[Operand] = []
+        for operand in view.base.operands:
+            if isinstance(operand, View):
+                piece = operand.then("expand", view.base.shape, view.base.shape)
+                for step in view.steps:
+                    piece = piece.then(step.method, step.args, step.after)
+                operand = piece
+            operands.append(operand)
+        low.pieces[view] = low.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
+                                  compute=view.base.attrs["compute"], **attrs)
+    return low.pieces[view]
+
+
+def _is_cheap(low: Lowering, view: View) -> bool:
+    """Its pieces are worth computing: they are small, and the views say where the bounds below them are."""
+    seen: set[Prim] = set()
+    pending = [view.base]
+    while pending and len(seen) <= MAX_AGAIN:
+        one = pending.pop()
+        if one.kind == "pw" and one.op != "gather" and one not in seen and one not in low.kept_whole:
+            seen.add(one)
+            pending.extend(o.base for o in one.operands if isinstance(o, View))
+    at = tuple(Affine.of(Var(n)) for n in view.shape)
+    bounds = [View(p, (*p.attrs["steps"], *view.steps)) for p in seen if p.op == "bounded" and p.shape == view.base.shape]
+    return len(seen) <= MAX_AGAIN and all(bound.back(at) is not None for bound in bounds)
+
+
+def _turned(low: Lowering, view: View) -> View:
+    """A flipped scan, as the scan of the flipped operand from the other end."""
+    if view not in low.pieces:
+        (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
+        assert isinstance(operand, View)
+        for step in view.steps:
+            operand = operand.then("flip", step.args, step.after)
+            backward ^= dim in step.args
+        low.pieces[view] = low.scan(view.base.op, operand, dim, backward)
+    return low.pieces[view]
+
+
+def _part(low: Lowering, view: View) -> View:
+    """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
+    if view not in low.pieces:
+        (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in MARKS}
+        assert isinstance(whole, View)
+        operands: list[Operand] = []
+        for operand in whole.base.operands:
+            assert isinstance(operand, View)
+            for step in view.steps:
+                dim, start, every = step.args
+                at = dim - len(whole.shape) + len(operand.shape)
+                if at >= 0 and operand.shape[at] > 1:
+                    after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
+                    operand = operand.then("slice", (at, start, every), after)
+            operands.append(operand)
+        times = low.pw("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
+        low.pieces[view] = low.reduce("sum", times, view.base.attrs["dims"], False, **marks)
+    return low.pieces[view]
+
+
+def _counted(low: Lowering, view: View) -> View:
+    """Positions seen through slices and paddings, counted where they are read: nobody stores positions."""
+    dim, sliced = view.base.attrs["dim"], any(s.method in ("slice", "pad") for s in view.steps)
+    if dim is None or not sliced or not all(s.method in ("slice", "pad", "expand") for s in view.steps) or view.base.shape[dim] == 1:
+        return view
+    if view not in low.pieces:
+        dim += len(view.shape) - len(view.base.shape)
+        value = low.pw("iota", shape=view.shape, dim=dim, compute="int64")
+        for step in reversed(view.steps):
+            if step.method == "pad":
+                value = low.pw("sub", value, step.args[dim])
+            elif step.method == "expand":
+                dim -= len(step.after) - len(step.before)
+            elif step.args[0] == dim:
+                _, start, every = step.args
+                value = low.pw("add", low.pw("mul", value, every) if every != 1 else value, start)
+        low.pieces[view] = value
+    return low.pieces[view]

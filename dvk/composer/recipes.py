@@ -1,0 +1,227 @@
+"""Graph-level moves by name. A recipe is exact, that is, it holds for every input; those for finite values alone say so (`exact`).
+
+Each entry names the moves a plan may contain. Rewrites change the captured graph; the others steer
+fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from dvk.composer.ir.effects import draws, is_step, is_view, written
+from dvk.composer.ir.nodes import View
+from dvk.composer.lowering.dispatch import OWN, RULES, lower, register_rules
+from dvk.composer.rewrites import (
+    attention,
+    batch_norm,
+    cells,
+    collapse,
+    cudnn,
+    dead,
+    huge_pages,
+    layout,
+    packing,
+    repeated,
+    scale,
+    sequences,
+)
+from dvk.records import Graph, Node
+
+Rewrite = Callable[[Graph, str], "Graph | None"]
+"""The graph after a move on a device, or None where it does not apply."""
+
+
+def _all(rewrite: Callable[[Graph], Graph | None]) -> Rewrite:
+    """A move that is the same on every device."""
+    return lambda graph, device: rewrite(graph)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One named move."""
+
+    name: str
+    condition: str
+    """When it is exact and applies, in words."""
+    rewrite: Rewrite | None = None
+    """The graph after the move, or None where it does not apply."""
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    backends: tuple[str, ...] = ("cpp", "cuda", "triton")
+    exact: bool = True
+    """For every input; else where values are finite alone, and then it is not used unless asked for."""
+    kind: str = "graph"
+    """`graph` (rewrites), `fusion`, `host` or `schedule`."""
+
+
+RECIPES: dict[str, Recipe] = {r.name: r for r in (
+    Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
+           _all(cells.rewrite)),
+    Recipe("recurrent_sequences", "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
+           _all(sequences.rewrite), devices=("cpu",), backends=("cpp",)),
+    Recipe("dead_code", "an operator returns its operand unchanged, or its result is not read", _all(dead.rewrite)),
+    Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
+           _all(repeated.rewrite)),
+    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nothing else reads", _all(batch_norm.rewrite)),
+    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", _all(collapse.rewrite)),
+    Recipe("pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)),
+    Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; nobody else reads scores or weights", attention.rewrite),
+    Recipe("attention_finite", "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
+           attention.rewrite_finite, devices=("cuda",), exact=False),
+    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", _all(scale.rewrite)),
+    Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", _all(layout.rewrite)),
+    Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
+    Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
+    Recipe("fuse_rowwise", "reductions over one set of dimensions and the elementwise work around them", kind="fusion"),
+    Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
+    Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
+    Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and flips beside them", kind="fusion"),
+    Recipe("own_gathers", "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding", kind="fusion"),
+    Recipe("own_moves", "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches", kind="fusion"),
+    Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
+    Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
+    Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
+    Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
+    Recipe("own_transposed", "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
+           "with its neighbours", kind="fusion"),
+    Recipe("own_transposed_finite", "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
+           kind="fusion", exact=False),
+    Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
+    Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
+           devices=("cpu",), backends=("cpp",)),
+    Recipe(cudnn.RECIPE, "a convolution of a batch that stays with the library", kind="host", devices=("cuda",)),
+    Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
+    Recipe("vectorize", "always", kind="schedule"),
+    Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
+    Recipe("looped_row", "a row is read in blocks, once a pass", kind="schedule"),
+    Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
+    Recipe("split_reduction", "few long rows", kind="schedule"),
+)}
+OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
+"""Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
+UNSPOKEN = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
+            "pack_linears", "recurrent_cells", "recurrent_sequences")
+"""Recipes that the compact dialect has no words for…"""
+SPOKEN = {"triton": ("own_matmul",)}
+"""…but in this back end; see `unspoken`."""
+APART = ("recurrent_cells", "recurrent_sequences")
+"""Recipes that take operators apart: of the parts, other recipes make more."""
+REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
+            "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
+            "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
+            "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss", "cross_entropy_loss",
+            "nll_loss", "nll_loss_nd", "cosine_similarity", "any", "all", "count_nonzero", "nansum", "nanmean"}
+PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+            "conv_transpose3d", "convolution"}
+
+
+def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = (), inexact: bool = False) -> list[str]:
+    """Recipes that would change something here, rewrites checked by trying them.
+
+    Args:
+        inexact: those, too, that are exact for finite values alone.
+        but: recipes that are not looked for.
+    """
+    register_rules()
+    apart = rewrite(graph, tuple(name for name in APART if name not in but and backend in RECIPES[name].backends), device)
+    operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
+    fused = [o for o in operators if o in RULES]
+    found = []
+    wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
+    owned = _owned(apart, device) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    for recipe in wanted:
+        if device not in recipe.devices or backend not in recipe.backends:
+            continue
+        if recipe.name in OWN_FAMILIES:
+            if recipe.name in owned:
+                found.append(recipe.name)
+            continue
+        if recipe.rewrite is not None:
+            if recipe.rewrite(graph if recipe.name in APART else apart, device) is not None:
+                found.append(recipe.name)
+        elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
+            if any(o in REDUCING for o in operators):
+                found.append(recipe.name)
+        elif recipe.name == "online_softmax":
+            if any("softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in operators):
+                found.append(recipe.name)
+        elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
+            if any(o in PRODUCTS for o in operators) and fused:
+                found.append(recipe.name)
+        elif recipe.name == "huge_pages":
+            if fused and any(huge_pages.is_large(node.shape, node.dtype) for node in apart.nodes if node.op.startswith("aten.")):
+                found.append(recipe.name)
+        elif recipe.name == cudnn.RECIPE:
+            if any(cudnn.measured(node, str) for node in apart.nodes):
+                found.append(recipe.name)
+        elif recipe.name == "cuda_graph":
+            if is_static(apart):
+                found.append(recipe.name)
+        elif fused:
+            found.append(recipe.name)
+    return found
+
+
+def inexact(names: Iterable[str]) -> list[str]:
+    """Those of some recipes that are exact for finite values alone."""
+    return [name for name in names if name in RECIPES and not RECIPES[name].exact]
+
+
+def unspoken(backend: str) -> tuple[str, ...]:
+    """Recipes that the compact dialect has no words for."""
+    return tuple(name for name in UNSPOKEN if name not in SPOKEN.get(backend, ()))
+
+
+def _owned(graph: Graph, device: str) -> set[str]:
+    """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
+    of = {node.name: OWN[operator] for node in graph.nodes
+          if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
+    if not of:
+        return set()
+    without = lower(graph, may_own=lambda recipe: False, device=device).values
+    found = set()
+    for recipe in {recipe for rules in of.values() for recipe in rules}:
+        alone = lower(graph, may_own=recipe.__eq__, device=device).values
+        if any(recipe in rules and _left(without[name]) and not _left(alone[name]) for name, rules in of.items()):
+            found.add(recipe)
+    return found
+
+
+def _left(value: object) -> bool:
+    """The value is the result of a call that stays with PyTorch."""
+    return isinstance(value, View) and value.base.kind == "extern" and not value.steps
+
+
+def is_static(graph: Graph) -> bool:
+    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
+    if any(is_step(n) or (n.shape is None and n.dtype is not None) for n in graph.nodes):
+        return False
+    return not any(written(n) or draws(n) for n in graph.nodes)
+
+
+def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
+    """Apply the graph recipes among `names` in the table's order."""
+    for recipe in RECIPES.values():
+        if recipe.name in names and recipe.rewrite is not None and device in recipe.devices:
+            graph = recipe.rewrite(graph, device) or graph
+    return graph
+
+
+def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
+    """Which operators may leave PyTorch under the fusion recipes chosen."""
+    behind: set[str] = set()
+    for node in graph.nodes:
+        if node.op.startswith("aten.") and node.op.split(".")[1] in PRODUCTS:
+            behind.add(node.name)
+        elif any(isinstance(a, dict) and a.get("ref") in behind for a in node.args):
+            behind.add(node.name)
+
+    def allow(node: Node) -> bool:
+        operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        if is_view(node):
+            return True
+        if operator in REDUCING:
+            return "fuse_rowwise" in names
+        return "fuse_pointwise" in names or "fuse_rowwise" in names or ("fuse_epilogue" in names and node.name in behind)
+
+    return allow

@@ -1,0 +1,152 @@
+"""Attention written by hand becomes one library call that never stores the scores.
+
+softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
+results differ in rounding alone where inputs are finite. A score that is infinite or NaN under a mask is replaced by the mask in
+eager code, and added to it by the library. On CPUs the program looks whether q, k and v are finite, and does what the code says where
+they are not (`finite`); on GPUs, where a look costs a synchronisation, such masks are left to the recipe `attention_finite`, which
+is not used unless asked for. In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
+about the error of float32 products; in half types they keep scores in float32, where eager code rounds them: most of all in rows of
+which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and
+measurement does whether it pays.
+
+It applies where nobody else reads the scores or the weights, dropout is inactive, a number c is positive and every type along the
+way is that of q, k and v, or float32 between half types. Where c is a tensor, q is multiplied or divided by it: it may have any sign,
+and is rounded into q instead of the scores. `masks` says what becomes of masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from dvk.composer.dropin.forward import spelled
+from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.rewrites.attention_match import LEADS, Match, Operand, matched, shape_of
+from dvk.composer.rewrites.edit import outputs_as_before, packet, reads, rebuilt, ref, sees_layout, users
+from dvk.composer.rewrites.masks import Nodes, biased, held_by_module
+from dvk.records import Graph, Node
+
+
+def rewrite(graph: Graph, device: str) -> Graph | None:
+    """The graph with library calls that are exact for every input, or None when there is no such attention."""
+    return rewritten(graph, checked=device == "cpu", only_exact=True)
+
+
+def rewrite_finite(graph: Graph, device: str) -> Graph | None:
+    """As `rewrite`, with calls that are exact where scores are finite, too."""
+    return rewritten(graph, checked=device == "cpu", only_exact=False)
+
+
+def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
+    """The graph with library calls, or None when there is no such attention."""
+    if not any(packet(n) in ("softmax", "_softmax") for n in graph.nodes) or sees_layout(graph):
+        return None
+    readers = {name: [r for r in found if packet(r) != "_assert_tensor_metadata"] for name, found in users(graph).items()}
+    nodes = {n.name: n for n in graph.nodes}
+    kept = pinned(graph)
+    replacement: dict[str, list[Node]] = {}
+    moved: set[str] = set()
+    for node in graph.nodes:
+        found = matched(node, nodes, readers, kept)
+        exact = checked or (found is not None and all(m.fill is None for m in found.masks))
+        if found is not None and (exact or not only_exact) and not any(n.name in replacement for n in found.inner):
+            replacement[node.name] = _written(graph, found, nodes, checked)
+            replacement.update({n.name: [] for n in found.inner})
+            moved.add(node.name)
+    if not moved:
+        return None
+    gone = replacement.keys() - moved
+    replacement.update({n.name: [] for n in graph.nodes if packet(n) == "_assert_tensor_metadata" and ref(n.args[0]) in gone})
+    return outputs_as_before(_followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved)
+
+
+def _as_it_was(graph: Graph, found: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
+    """The original operators as a function that returns the call's result, and what it is called with.
+
+    Masks that are made of what the module holds are made inside: otherwise they are made once, and not with every call.
+    """
+    _, held = held_by_module(graph, [m.name for m in found.masks]) or ([], [])
+    inside = {n.name for n in (*found.inner, found.last, *held)}
+    operators = [n for n in graph.nodes if n.name in inside]
+    read = {name for n in operators for name in reads(n)} - inside
+    names = [n.name for n in graph.nodes if n.name in read]
+    steps = "".join(f"({n.name} := {spelled(n, str)}), " for n in operators)
+    order = sorted(range(len(found.out)), key=found.out.__getitem__)
+    laid = f"{found.last.name}.permute({order}).reshape({shape})"
+    return [n for n in graph.nodes if n.name in names], f"lambda {', '.join(names)}: ({steps}{laid})[-1]"
+
+
+def _written(graph: Graph, found: Match, nodes: Mapping[str, Node], checked: bool) -> list[Node]:
+    """The call and what makes its operands, in place of the last product.
+
+    Args:
+        checked: the original operators are taken where operands are not finite.
+    """
+    new = Nodes(found.last)
+    batch, *heads = (*(1 for _ in range(LEADS - len(found.heads))), *found.heads)
+    four = (batch, math.prod(heads))
+    q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
+               ((found.queries, found.score_lead), (found.keys, found.score_lead), (found.values, found.lead)))
+    rows, columns, width = shape_of(q)[-2], shape_of(k)[-2], shape_of(v)[-1]
+    for name, by, _ in found.factors:
+        q = new.add(f"{name}.Tensor", (q, by), shape_of(q))
+    q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns), len(found.heads) + 2)
+    # Fused kernels keep what belongs to a token together.
+    strides = (rows * four[1] * width, width, four[1] * width, 1)
+    call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,
+                   kwargs={"scale": found.scale})
+    if checked:
+        sources, make = _as_it_was(graph, found, tuple(call.shape or ()))
+        operands = [{"ref": n.name} for n in (q, k, v)]
+        call = new.add("checked", (call, operands, max(found.scale, 1.0), *sources), tuple(call.shape or ()), strides=strides,
+                       kwargs={"make": make})
+    out = (*found.lead, rows, width)
+    if out != call.shape:
+        call = new.add("reshape.default", (call, list(out)), out)
+    if found.out != tuple(range(len(out))):
+        new.add("permute.default", (call, list(found.out)), shape_of(found.last))
+    new.made[-1] = new.made[-1].model_copy(update={"name": found.last.name})
+    return new.made
+
+
+def _laid(new: Nodes, operand: Operand, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
+    """An operand [*lead, rows, columns], or one that broadcasts to it, as [*wanted, rows, columns]."""
+    node, order = nodes[operand.name], operand.order
+    rank = len(order)
+    if order == (*range(rank - 2), rank - 1, rank - 2) and _permutation(node) == order:
+        node = nodes[ref(node.args[0]) or ""]
+    elif order != tuple(range(rank)):
+        node = new.add("permute.default", (node, list(order)), tuple(shape_of(node)[d] for d in order))
+    if shape_of(node)[:-2] != lead:
+        shape = (*lead, *shape_of(node)[-2:])
+        node = new.add("expand.default", (node, list(shape)), shape)
+    if lead != wanted:
+        shape = (*wanted, *shape_of(node)[-2:])
+        node = new.add("reshape.default", (node, list(shape)), shape)
+    return node
+
+
+def _permutation(node: Node) -> tuple[int, ...] | None:
+    """The order in which a view has its operand's dimensions; None for what is no such view."""
+    rank, name = len(shape_of(node)), packet(node)
+    if name == "permute":
+        return tuple(d % rank for d in node.args[1])
+    if name not in ("transpose", "swapaxes", "swapdims", "mT") or rank < 2:
+        return None
+    order = list(range(rank))
+    a, b = (rank - 2, rank - 1) if name == "mT" else (d % rank for d in node.args[1:3])
+    order[a], order[b] = order[b], order[a]
+    return tuple(order)
+
+
+def _followed(graph: Graph, calls: Iterable[str]) -> Graph:
+    """Transposed results with the strides that they have now: what makes them contiguous has nothing to do."""
+    laid = {n.name: n.strides for n in graph.nodes if n.name in calls and n.strides is not None}
+    nodes = []
+    for node in graph.nodes:
+        order, source = _permutation(node), laid.get(ref(node.args[0]) or "") if node.args else None
+        if order is not None and source is not None:
+            laid[node.name] = tuple(source[d] for d in order)
+            node = node.model_copy(update={"strides": laid[node.name]})
+        nodes.append(node)
+    return graph.model_copy(update={"nodes": tuple(nodes)})

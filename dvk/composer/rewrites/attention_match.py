@@ -1,0 +1,279 @@
+"""Recognise attention written by hand: from the product with v back over softmax, masks and scales to the product of q and k.
+
+`attention` says when it applies, and writes the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.lowering.pointwise import LARGEST
+from dvk.composer.rewrites.edit import drops_nothing, packet, ref
+from dvk.composer.rewrites.masks import Mask, number
+from dvk.records import Node
+
+RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
+LEADS = 2
+"""Dimensions before the last two that fused kernels take: batch and heads. Of more, all but the first are heads."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value with its dimensions in another order."""
+
+    name: str
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Σ_c left[…, i, c]·right[…, j, c] for all […, i, j]; `out` has those dimensions in the order of the node's result."""
+
+    left: Operand
+    right: Operand
+    out: tuple[int, ...]
+
+    def turned(self) -> Product:
+        """The same with i and j, left and right exchanged."""
+        *lead, i, j = range(len(self.out))
+        other = {**{d: d for d in lead}, i: j, j: i}
+        return Product(self.right, self.left, tuple(other[d] for d in self.out))
+
+    @property
+    def is_plain(self) -> bool:
+        """The result's dimensions are […, i, j]."""
+        return self.out == tuple(range(len(self.out)))
+
+
+@dataclass
+class Match:
+    """One attention, from the product with v back to that of q and k."""
+
+    last: Node
+    values: Operand
+    """v as […, j, d]."""
+    out: tuple[int, ...]
+    lead: tuple[int, ...]
+    """Of the weights that v is multiplied with."""
+    queries: Operand = field(init=False)
+    keys: Operand = field(init=False)
+    scale: float = 1.0
+    factors: list[tuple[str, Node, tuple[int, ...]]] = field(default_factory=list)
+    """`mul` or `div`, by a tensor that is one value for all scores of a head, and the scores' dimensions before the last two there."""
+    score_lead: tuple[int, ...] = ()
+    """Of q·kᵀ."""
+    mask_lead: tuple[int, ...] | None = None
+    masks: list[Mask] = field(default_factory=list)
+    """In the order in which they are applied."""
+    inner: list[Node] = field(default_factory=list)
+    """What is replaced beside the last product."""
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """All dimensions of the scores before the last two, where they are masked."""
+        return self.lead if self.mask_lead is None else self.mask_lead
+
+
+def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]], kept: Iterable[str]) -> Match | None:
+    """The attention that ends with a product; None where it is none, or one that the library would not compute alike."""
+    product = product_of(last, nodes) if packet(last) != "baddbmm" else None
+    for turned in (product, product.turned()) if product is not None else ():
+        if turned.left.order == tuple(range(len(turned.left.order))):
+            *lead, columns, summed = turned.right.order
+            weights = nodes[turned.left.name]
+            found = Match(last, Operand(turned.right.name, (*lead, summed, columns)), turned.out, tuple((weights.shape or ())[:-2]))
+            touched = kept if _to_scores(found, weights, nodes, readers) else None
+            names = [n.name for n in (*found.inner, last, *(f for _, f, _ in found.factors))] + [m.name for m in found.masks]
+            names.append(found.values.name)
+            if touched is not None and not {*names, found.queries.name, found.keys.name}.intersection(touched) and _agree(found, nodes):
+                return found
+    return None
+
+
+def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
+    """Walk from the weights back to the product of q and k; False where something stands between that the library does not do."""
+    dtype, normalised = found.last.dtype, False
+    later, room = 1.0, math.inf
+    while True:
+        if len(readers[node.name]) != 1 or node.shape is None or len(node.shape) < 2:
+            return False
+        name, source = packet(node), nodes.get(ref(node.args[0]) or "") if node.args else None
+        product = product_of(node, nodes) if normalised else None
+        if product is not None:
+            if name == "baddbmm":
+                if not _adds(found, node, later, nodes):
+                    return False
+                later *= number(node.kwargs.get("alpha", 1), nodes) or 0.0
+            return _queries(found, product if product.is_plain else product.turned(), node, later, nodes, readers)
+        if source is None and name != "where":
+            return False
+        found.inner.append(node)
+        if normalised or name in ("softmax", "_softmax"):
+            room = min(room, LARGEST.get(node.dtype or "", 0.0))
+        if name in ("softmax", "_softmax"):
+            if normalised or node.args[1] not in (-1, len(node.shape) - 1):
+                return False
+            normalised = True
+        elif normalised and name in ("mul", "div") and len(node.args) == 2 and not node.kwargs:
+            source, by = _scaled(node, nodes)
+            if source is None or source.shape != node.shape or by is None:
+                return False
+            if isinstance(by, Node):
+                if by.dtype not in FLOATS or any(size != 1 for size in shape_of(by)[-2:]) or (by.shape != () and by.dtype != dtype):
+                    return False
+                found.factors.append((name, by, node.shape[:-2]))
+            else:
+                if not 0 < by < math.inf:
+                    return False
+                factor = by if name == "mul" else 1 / by
+                later *= factor
+                room /= max(factor, 1.0)
+        elif normalised and name in ("add", "masked_fill", "where"):
+            mask = _mask(node, nodes, later, room)
+            if mask is None or found.factors or found.mask_lead not in (None, node.shape[:-2]):
+                return False
+            source, found.mask_lead = nodes[mask[0]], node.shape[:-2]
+            if source.shape != node.shape:
+                return False
+            found.masks.insert(0, mask[1])
+        elif not _passes(node, source):
+            return False
+        if node.dtype not in (dtype, "float32" if dtype in ("float16", "bfloat16") else dtype):
+            return False
+        assert source is not None
+        node = source
+
+
+def _passes(node: Node, source: Node | None) -> bool:
+    """The operator leaves values as they are, up to their type, and rows of scores rows."""
+    name = packet(node)
+    if source is None or source.shape is None or source.shape[-2:] != node.shape[-2:]:  # type: ignore[index]
+        return False
+    if name == "dropout":
+        return drops_nothing(node)
+    return name in ("to", "_to_copy", "type_as", "float", "contiguous", "clone", "detach", "alias", "expand", *RESHAPES) and \
+        math.prod(source.shape) == math.prod(node.shape or ())
+
+
+def _scaled(node: Node, nodes: Mapping[str, Node]) -> tuple[Node | None, float | Node | None]:
+    """What is multiplied or divided, and the number or tensor that it is by."""
+    scores, by = (nodes.get(ref(a) or "") for a in node.args)
+    if packet(node) == "mul" and by is not None and by.shape == node.shape:
+        return by, scores
+    value = number(node.args[1], nodes)
+    return scores, by if value is None else value
+
+
+def _adds(found: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> bool:
+    """Take the mask to which a `baddbmm` adds its product; times 0 it is none, whatever it holds. False where it is more than a mask."""
+    beta, bias, lead = number(node.kwargs.get("beta", 1), nodes), nodes[ref(node.args[0]) or ""], shape_of(node)[:-2]
+    if beta == 0:
+        return True
+    if beta != 1 or later != 1 or found.factors or bias.dtype != node.dtype or found.mask_lead not in (None, lead):
+        return False
+    found.mask_lead = lead
+    found.masks.insert(0, Mask(bias.name, None))
+    return True
+
+
+def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> tuple[str, Mask] | None:
+    """The scores that are masked, and how; `later` is what they are multiplied with afterwards, what lies beyond `room` overflows."""
+    args, name = node.args, packet(node)
+    if name == "add":
+        first, second = (ref(a) for a in args[:2])
+        if first is None or second is None or node.kwargs or later != 1:
+            return None
+        if nodes[first].shape != node.shape:
+            first, second = second, first
+        return (first, Mask(second, None)) if nodes[second].dtype == nodes[first].dtype else None
+    if name == "where":
+        chosen, yes, no = (*args, None, None)[:3]
+        masked = number(yes, nodes) is not None
+        fill, scores = (number(yes, nodes), ref(no)) if masked else (number(no, nodes), ref(yes))
+    else:
+        chosen, scores, fill, masked = args[1], ref(args[0]), number(args[2], nodes), True
+    picked = nodes.get(ref(chosen) or "")
+    if picked is None or picked.dtype != "bool" or scores is None or fill is None or room < abs(fill) < math.inf:
+        return None
+    mask = Mask(picked.name, fill * later, masked)
+    return (scores, mask) if mask.hides(node.dtype or "") else None
+
+
+def _queries(found: Match, product: Product, node: Node, scale: float, nodes: Mapping[str, Node],
+             readers: Mapping[str, list[Node]]) -> bool:
+    """Take q and k from their product; a number that one of them is multiplied with alone belongs to the scale."""
+    if not product.is_plain or node.dtype != found.last.dtype:
+        return False
+    found.inner.append(node)
+    sides = []
+    for side in (product.left, product.right):
+        made = nodes[side.name]
+        source = nodes.get(ref(made.args[0]) or "") if made.args else None
+        scaled = packet(made) in ("mul", "div") and len(made.args) == 2 and type(made.args[1]) in (int, float) and not made.kwargs
+        if scaled and source is not None and (source.shape, source.dtype) == (made.shape, made.dtype) and len(readers[made.name]) == 1 \
+                and 0 < made.args[1] < math.inf:
+            scale *= made.args[1] if packet(made) == "mul" else 1 / made.args[1]
+            found.inner.append(made)
+            side = Operand(source.name, side.order)
+        sides.append(side)
+    found.queries, found.keys = sides
+    found.scale, found.score_lead = scale, (node.shape or ())[:-2]
+    return 0 < scale < math.inf
+
+
+def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
+    """Types are one and the same, and batch and heads are what a fused kernel takes."""
+    operands = [nodes[o.name] for o in (found.queries, found.keys, found.values)]
+    if found.last.dtype not in FLOATS or any(n.dtype != found.last.dtype or n.shape is None or 0 in n.shape for n in operands):
+        return False
+    if any(nodes[m.name].dtype != found.last.dtype for m in found.masks if m.fill is None) or len(found.out) != len(found.lead) + 2:
+        return False
+    if len(found.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in found.masks):
+        return False
+    (rows, width), (columns, same), (summed, last) = ((shape_of(n)[o.order[-2]], shape_of(n)[o.order[-1]]) for n, o in
+                                                      zip(operands, (found.queries, found.keys, found.values), strict=True))
+    if width != same or columns != summed or math.prod(shape_of(found.last)) != math.prod(found.lead) * rows * last:
+        return False  # one of them broadcasts over more than batch and heads
+    if not math.prod(found.heads) == math.prod(found.score_lead) == math.prod(found.lead):
+        return False
+    for _, by, lead in found.factors:
+        if len(shape_of(by)) > LEADS + 2 or (math.prod(shape_of(by)) != 1 and (lead != found.heads or len(lead) > LEADS)):
+            return False
+    ones = (1,) * len(found.heads)
+    masks = [shape_of(nodes[m.name])[:-2] for m in found.masks]
+    merged = [(*ones[len(mask):], *mask)[1:] for mask in masks]
+    return len(found.heads) <= LEADS or all(mask in (found.heads[1:], ones[1:]) for mask in merged)
+
+
+def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
+    """The product that `matmul`, `bmm` or an `einsum` of two computes, or to which `baddbmm` adds; None for any other operator."""
+    name = packet(node)
+    if name == "baddbmm" or (name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs):
+        a, b = (nodes[ref(v) or ""] for v in node.args[-2:])
+        ranks = len(a.shape or ()), len(b.shape or ())
+        if min(ranks) < 2:
+            return None
+        *lead, k, n = range(ranks[1])
+        return Product(Operand(a.name, tuple(range(ranks[0]))), Operand(b.name, (*lead, n, k)), tuple(range(max(ranks))))
+    if name != "einsum" or len(node.args) != 2 or node.kwargs or len(node.args[1]) != 2 or "->" not in node.args[0] or "." in node.args[0]:
+        return None
+    inputs, output = node.args[0].replace(" ", "").split("->")
+    left, right = inputs.split(",")
+    many = [c for c in output if c in left and c in right]
+    rows, columns = ([c for c in word if c not in other] for word, other in ((left, right), (right, left)))
+    summed = [c for c in left if c in right and c not in output]
+    if any(len(part) != 1 for part in (rows, columns, summed)) or sorted(output) != sorted((*many, *rows, *columns)):
+        return None
+    if any(len(set(word)) != len(word) for word in (left, right, output)):
+        return None
+    names = [ref(v) or "" for v in node.args[1]]
+    sides = [Operand(n, tuple(word.index(c) for c in (*many, *own, *summed)))
+             for n, word, own in zip(names, (left, right), (rows, columns), strict=True)]
+    return Product(sides[0], sides[1], tuple([*many, *rows, *columns].index(c) for c in output))
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    return tuple(node.shape or ())

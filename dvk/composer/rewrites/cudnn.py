@@ -1,0 +1,38 @@
+"""Convolutions that stay with the library, written so that cuDNN measures its algorithms instead of guessing the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.lowering.dispatch import padded
+from dvk.composer.lowering.pooling import per_dim
+from dvk.records import Node
+
+RECIPE = "cudnn_benchmark"
+OPERATORS = {f"{name}{count}d": count for name in ("conv", "conv_transpose") for count in (1, 2, 3)}
+"""Operator → spatial dimensions."""
+
+
+def measured(node: Node, spelled: Callable[[object], str]) -> str | None:
+    """The text of such a call; None for what is no convolution of a batch, or has its padding in words.
+
+    Args:
+        spelled: the text of an operand.
+    """
+    operator = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+    count = OPERATORS.get(operator, 0)
+    if not count or node.kwargs or node.dtype not in FLOATS or node.shape is None or len(node.shape) != count + 2:
+        return None
+    transposed = operator.startswith("conv_transpose")
+    if transposed:
+        x, weight, bias, stride, padding, more, groups, dilation = padded(list(node.args), None, None, None, 1, 0, 0, 1, 1)
+    else:
+        x, weight, bias, stride, padding, dilation, groups = padded(list(node.args), None, None, None, 1, 0, 1, 1)
+        more = 0
+    sizes = [per_dim(value, count, []) for value in (stride, padding, dilation, more)]
+    if not all(sizes):
+        return None
+    steps, ahead, gaps, behind = sizes
+    operands = ", ".join(map(spelled, (x, weight, bias)))
+    return f"dvk_convolution({operands}, {steps!r}, {ahead!r}, {gaps!r}, {transposed!r}, {behind!r}, {groups!r})"

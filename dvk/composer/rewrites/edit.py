@@ -1,0 +1,110 @@
+"""Small edits on a captured graph that several recipes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dvk.composer.ir.effects import draws, is_step, rename, shared
+from dvk.composer.lowering.dispatch import walk_refs
+from dvk.records import Graph, Node
+
+
+def reads(node: Node) -> list[str]:
+    """Names of the values a node reads, one a place where it does."""
+    found: list[str] = []
+    walk_refs((list(node.args), node.kwargs), found.append)
+    return found
+
+
+def users(graph: Graph) -> dict[str, list[Node]]:
+    """Name → nodes that read it; the graph's outputs count as a reader named `return`."""
+    table: dict[str, list[Node]] = {n.name: [] for n in graph.nodes}
+    for node in graph.nodes:
+        for name in reads(node):
+            table[name].append(node)
+    closing = Node(name="return", op="return")
+    walk_refs(graph.outputs, lambda name: table[name].append(closing))
+    return table
+
+
+def drops_nothing(node: Node) -> bool:
+    """A dropout that does not train, or with probability 0."""
+    return len(node.args) > 2 and (not node.args[2] or node.args[1] == 0)
+
+
+def sees_layout(graph: Graph) -> bool:
+    """Some operator sees the order of memory, as those that draw do: with another layout it would give other values."""
+    return any(packet(node) == "as_strided" or draws(node) or is_step(node) for node in graph.nodes)
+
+
+def is_output(readers: Iterable[Node]) -> bool:
+    """One of the readers is the return statement."""
+    return any(r.op == "return" for r in readers)
+
+
+def returned_memory(graph: Graph) -> set[str]:
+    """Values whose memory the caller may be handed: the outputs, and what they are views of."""
+    producers = {node.name: node for node in graph.nodes}
+    found: set[str] = set()
+    pending: list[str] = []
+    walk_refs(graph.outputs, pending.append)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += shared(producers[name])
+    return found
+
+
+def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str, str]) -> Graph:
+    """The graph with nodes replaced (by none, or several) and later references renamed."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        for new in replacement.get(node.name, [node]):
+            nodes.append(new.model_copy(update={"args": tuple(rename(list(new.args), renamed)), "kwargs": rename(new.kwargs, renamed)}))
+    return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
+
+
+def taken_apart(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
+    """The graph with some nodes in parts, or None when there are none.
+
+    Args:
+        apart: references to a node's results, and the nodes that make them; None for a node that stays.
+    """
+    results: dict[str, list[Any]] = {}
+    replacement: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            if (found := results.get(ref(node.args[0]) or "")) is not None:
+                replacement[node.name] = [node.model_copy(update={"op": "aten.alias.default", "args": (found[node.args[1]],)})]
+        elif (parts := apart(node)) is not None:
+            results[node.name], replacement[node.name] = parts
+    return rebuilt(graph, replacement, {}) if replacement else None
+
+
+def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
+    """Give what is returned the strides it had, wherever the new layout may have reached it."""
+    before = {n.name: n for n in original.nodes}
+    for node in graph.nodes:
+        if moved.intersection(reads(node)):
+            moved.add(node.name)
+    made: dict[str, Node] = {}
+
+    def lay(name: str) -> None:
+        if name in moved and before[name].shape is not None:
+            made[name] = before[name].model_copy(update={"name": f"{name}_o", "op": "restrided", "args": ({"ref": name},), "kwargs": {}})
+
+    walk_refs(graph.outputs, lay)
+    return graph.model_copy(update={"nodes": (*graph.nodes, *made.values()),
+                                    "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()})})
+
+
+def packet(node: Node) -> str:
+    """`relu` for `aten.relu.default`; empty for what is no ATen operator."""
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def ref(value: Any) -> str | None:
+    """The name a reference stands for."""
+    return str(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None

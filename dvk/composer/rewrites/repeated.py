@@ -1,0 +1,36 @@
+"""Compute once what is computed twice: operators of the same kind on the same operands.
+
+Exact for every input, bit for bit. Random numbers, uninitialised memory and whatever touches memory that is written in place are
+left alone, and of equal results the caller is handed one at most: two must not become one tensor. Whether it pays is measured:
+two kernels that each make a value again may take less time than one that stores it for the other.
+"""
+
+from __future__ import annotations
+
+from dvk.composer.ir.effects import draws
+from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.rewrites.edit import packet, rebuilt, rename, returned_memory
+from dvk.records import Graph, Node
+
+
+def rewrite(graph: Graph) -> Graph | None:
+    """The graph without repetitions, or None when there is none."""
+    kept, handed_out = pinned(graph), returned_memory(graph)
+    first: dict[str, Node] = {}
+    renamed: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.name in kept or not _is_pure(node):
+            continue
+        key = repr((node.op, rename(list(node.args), renamed), rename(node.kwargs, renamed), node.shape, node.dtype, node.strides))
+        known = first.setdefault(key, node)
+        if known is node or {known.name, node.name} <= handed_out:
+            continue
+        if node.name in handed_out:
+            handed_out.add(known.name)
+        renamed[node.name] = known.name
+    return rebuilt(graph, {name: [] for name in renamed}, renamed) if renamed else None
+
+
+def _is_pure(node: Node) -> bool:
+    """Equal operands give equal results."""
+    return (bool(packet(node)) or node.op == "getitem") and not draws(node) and "empty" not in packet(node)

@@ -1,0 +1,173 @@
+"""Functions that travel inside every CUDA drop-in: NVRTC and the driver's launch call, through ctypes.
+
+As in `guards.py`, their source text is copied into `best.py`: torch and the standard library only, each standing
+alone or on the others here. A process that holds a module `dvk_record` gets no driver call: the recorder is asked for
+the kernel instead (`dvk_record.cuda_kernel(source, name, options)` → `kernel(grid, block, shared_bytes, args)`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def dvk_nvrtc() -> ctypes.CDLL:
+    """NVRTC of torch's own CUDA version, from torch's wheels or the CUDA toolkit.
+
+    Raises:
+        RuntimeError: it is not installed.
+    """
+    major = (torch.version.cuda or "").split(".")[0]
+    site = os.path.dirname(os.path.dirname(torch.__file__))
+    toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    places = [f"{site}/nvidia/cu{major}*/lib", f"{site}/nvidia/cuda_nvrtc/lib", f"{site}/torch/lib", f"{toolkit}/lib64",
+              f"/usr/local/cuda-{major}*/lib64", f"{toolkit}/targets/*/lib"]
+    found = [path for place in places for path in sorted(glob.glob(f"{place}/libnvrtc*.so.{major}*")) if "alt" not in path]
+    for path in found:
+        if os.path.basename(path).startswith("libnvrtc.so"):
+            for part in glob.glob(os.path.dirname(path) + "/libnvrtc-builtins.so.*"):
+                # Some wheels do not say where their second half is; a loaded library is found by its name.
+                ctypes.CDLL(part)
+            return ctypes.CDLL(path)
+    try:
+        return ctypes.CDLL(f"libnvrtc.so.{major}")
+    except OSError:
+        raise RuntimeError(f"NVRTC for CUDA {major} was not found: pip install nvidia-cuda-nvrtc") from None
+
+
+def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
+    """Machine code for a compute capability, from this user's cache or from NVRTC; PTX where NVRTC is older than the GPU.
+
+    Raises:
+        RuntimeError: NVRTC is missing, or refused the source.
+    """
+    library = dvk_nvrtc()
+    numbers = (ctypes.c_int * 2)()
+    library.nvrtcVersion(ctypes.byref(numbers), ctypes.byref(numbers, 4))
+    count = ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    known = (ctypes.c_int * count.value)()
+    library.nvrtcGetSupportedArchs(known)
+    asked = 10 * capability[0] + capability[1]
+    arch = f"sm_{asked}" if asked in known else f"compute_{max(k for k in known if k <= asked)}"
+    options = (f"--gpu-architecture={arch}", *options)
+    key = hashlib.sha256("\0".join([source, *options, str(tuple(numbers))]).encode()).hexdigest()
+    folder = os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    folder = os.path.join(folder, "cubin")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        # Never load what another user may have put there.
+        folder = tempfile.mkdtemp(prefix="dvk-")
+    path = os.path.join(folder, key)
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            digest, image = file.read(32), file.read()
+        if hashlib.sha256(image).digest() == digest:
+            return image
+    program = ctypes.c_void_p()
+    library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
+    status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
+    size = ctypes.c_size_t()
+    if status:
+        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetProgramLog(program, log)
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+        raise RuntimeError("NVRTC failed:\n" + log.value.decode(errors="replace")[:4000])
+    kind = "CUBIN" if arch.startswith("sm_") else "PTX"
+    getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    getattr(library, f"nvrtcGet{kind}")(program, buffer)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    image = buffer.raw
+    handle, aside = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(hashlib.sha256(image).digest() + image)
+    os.replace(aside, path)
+    return image
+
+
+def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tuple) -> Callable[..., None]:
+    """A function that launches a kernel on tensors, on the current stream; loaded for this device before this returns.
+
+    Raises:
+        RuntimeError: NVRTC or the driver refused.
+        OSError: there is no driver.
+    """
+    recorder = sys.modules.get("dvk_record")
+    if recorder is not None:
+        kernel = recorder.cuda_kernel(source, name, (*flags, "-DDVK_ALIGNED=1"))
+        return lambda *tensors: kernel((grid, 1, 1), (threads, 1, 1), 0, tensors)
+    driver = ctypes.CDLL("libcuda.so.1")
+    start, raw_stream, whoami = driver.cuLaunchKernel, torch._C._cuda_getCurrentRawStream, threading.get_ident
+    pointer, one, none = ctypes.c_void_p, ctypes.c_uint(1), ctypes.c_uint(0)
+    blocks, width = ctypes.c_uint(grid), ctypes.c_uint(threads)
+    functions: dict = {}
+    ready: dict = {}
+
+    def function(device: int, aligned: bool) -> Any:
+        current, primary = ctypes.c_void_p(), ctypes.c_void_p()
+        driver.cuCtxGetCurrent(ctypes.byref(current))
+        if not current:
+            # A thread that has not called CUDA yet has no context.
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), device)
+            driver.cuCtxSetCurrent(primary)
+        if (device, aligned) not in functions:
+            image = dvk_cubin(source, (*flags, f"-DDVK_ALIGNED={int(aligned)}"), torch.cuda.get_device_capability(device))
+            module, entry = ctypes.c_void_p(), ctypes.c_void_p()
+            status = driver.cuModuleLoadData(ctypes.byref(module), image)
+            status = status or driver.cuModuleGetFunction(ctypes.byref(entry), module, name.encode())
+            if status:
+                raise RuntimeError(f"the CUDA driver refused the kernel {name}: error {status}")
+            functions[device, aligned] = entry
+        return functions[device, aligned]
+
+    def launch(*tensors: torch.Tensor) -> None:
+        device = tensors[0].get_device()
+        addresses = [t.data_ptr() for t in tensors]
+        bits = 0
+        for address in addresses:
+            bits |= address
+        # The driver reads the arguments from memory: a place of its own for each thread.
+        key = (device, not bits & 15, whoami())
+        held = ready.get(key)
+        if held is None:
+            values = (ctypes.c_uint64 * len(tensors))()
+            places = (ctypes.c_void_p * len(tensors))(*(ctypes.addressof(values) + 8 * n for n in range(len(tensors))))
+            held = ready[key] = (function(device, key[1]), values, places)
+        entry, values, places = held
+        values[:] = addresses
+        status = start(entry, blocks, one, one, width, one, one, none, pointer(raw_stream(device)), places, None)
+        if status:
+            raise RuntimeError(f"launching the kernel {name} failed: CUDA error {status}")
+
+    torch.cuda.current_stream().query()  # torch's own context is the one to load into
+    function(torch.cuda.current_device(), True)
+    return launch
+
+
+def dvk_cuda_load(prelude: str, sources: list, table: list, flags: tuple) -> list:
+    """The launchers of all kernels, compiled side by side: NVRTC leaves Python's lock while it works.
+
+    Raises:
+        RuntimeError: there is no CUDA device, or NVRTC or the driver refused.
+        OSError: there is no driver.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    if "dvk_record" not in sys.modules:
+        if not torch.cuda.is_available():
+            raise RuntimeError("no CUDA device is available")
+        capability = torch.cuda.get_device_capability()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda text: dvk_cubin(prelude + text, (*flags, "-DDVK_ALIGNED=1"), capability), sources))
+    return [dvk_cuda_kernel(prelude + sources[number], name, grid, threads, flags) for number, name, grid, threads in table]

@@ -1,0 +1,377 @@
+"""Functions that travel inside every drop-in: their source text is copied into `best.py`.
+
+They may use torch and the standard library only, and each must stand alone: the drop-in has no
+dvk to import. What they promise is tested here as ordinary functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+dvk_tensors = (torch.Tensor,)
+"""Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `source_file.write`)."""
+dvk_kept: list[dict] = []
+"""What functions of `frame` keep, one dictionary a function; in a drop-in, a list of its own."""
+dvk_steps: list[int] = [0]
+"""How often an optimizer has changed weights that were bound; in a drop-in, a list of its own, as `dvk_memory`."""
+dvk_memory: set[int] = set()
+"""Addresses of memory that was bound."""
+
+
+def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
+    """Hash of what a graph was captured under besides tensor values and modes: attributes but the `free`, shapes of weights; kinds alone
+    where `left`."""
+    internal = vars(torch.nn.Module())
+
+    def name_of(tensor: torch.Tensor) -> str:
+        plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
+        return plain if type(tensor) in dvk_tensors else type(tensor).__name__
+
+    def describe(value: object, depth: int) -> str:
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)):
+            return repr(value)
+        if isinstance(value, torch.nn.Parameter) or depth > 8:
+            return name_of(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
+        if isinstance(value, torch.Tensor):
+            # A tensor that is no buffer may have become part of the graph if it is small.
+            few = value.tolist() if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized else ""
+            return f"{tuple(value.shape)} {value.dtype} {few}"
+        if isinstance(value, torch.nn.Module):
+            return type(value).__qualname__
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{describe(k, depth + 1)}: {describe(v, depth + 1)}" for k, v in value.items()) + "}"
+        if isinstance(value, (list, tuple)):
+            return type(value).__name__ + "(" + ", ".join(describe(v, depth + 1) for v in value) + ")"
+        if isinstance(value, (set, frozenset)):
+            return "{" + ", ".join(sorted(describe(v, depth + 1) for v in value)) + "}"
+        name = getattr(value, "__qualname__", None) or type(value).__qualname__
+        code = getattr(value, "__code__", None)
+        held = [getattr(value, "__self__", None), {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))]
+        if code is not None:
+            cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+            consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
+            held += [code.co_names, consts, cells, getattr(value, "__defaults__", None), getattr(value, "__kwdefaults__", None)]
+        return name + describe(held, depth + 1)
+
+    parts = []
+    for path, child in module.named_modules():
+        kind = type(child).__name__.removeprefix("dvk_") if path else ""  # a drop-in calls the user's ModelNew dvk_ModelNew
+        parts.append(f"{path}:{kind}")
+        whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
+        parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
+                     if whole and key not in internal and not key.startswith("_dvk_") and f"{path}.{key}" not in free)
+        for held in (child._parameters, child._buffers) if whole else ():
+            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items()
+                         if t is not None and f"{path}.{key}" not in free)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def dvk_apart(tensors: tuple, written: tuple) -> bool:
+    """What a program writes shares no memory with anything else that it is given or holds: a graph cannot say that it does."""
+    def memory(tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else storage._cdata  # a recorder's have no address
+
+    every = [memory(t) for t in tensors]
+    return all(every.count(memory(t)) == 1 for t in written if t.numel())
+
+
+def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()) -> tuple:
+    """What can change between two calls: modes that forward reads, hooks (but in what is `left`), and which submodules there are."""
+    parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
+    free = {id(part) for path in left for part in module.get_submodule(path).modules()}
+    hooks = [torch.nn.modules.module._global_forward_hooks, torch.nn.modules.module._global_forward_pre_hooks]
+    hooks += [held for p in parts[1:] if id(p) not in free for held in (p._forward_hooks, p._forward_pre_hooks)]
+    inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
+    asked = [named[path] for path in read if path in named]
+    return asked, [part.training for part in asked], hooks, inside
+
+
+def dvk_unchanged(watched: tuple) -> bool:
+    """No submodule has hooks, all are what they were, and those whose mode counts are in the mode they were in."""
+    asked, modes, hooks, inside = watched
+    if any(hooks) or asked and [p.training for p in asked] != modes:
+        return False
+    for held, were in inside:
+        if tuple(held.values()) != were:
+            return False
+    return True
+
+
+def dvk_plain() -> bool:
+    """The call is an ordinary one: not compiled, traced, vectorised (vmap) or differentiated forward."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        return False
+    return torch.autograd.forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def dvk_given(names: tuple[str, ...], args: tuple, kwargs: dict) -> tuple | None:
+    """A call's arguments in the order of the programs' parameters; None where it leaves one out, or has others."""
+    names = names[len(args):len(args) + len(kwargs)]
+    return (*args, *(kwargs[name] for name in names)) if len(names) == len(kwargs) and all(name in kwargs for name in names) else None
+
+
+def dvk_wants(module: torch.nn.Module, tensors: tuple) -> bool:
+    """Gradients are wanted: of what is given, or of a weight."""
+    held = module.__dict__.get("_dvk_weights", ())
+    return any(t.requires_grad for t in tensors) or any(t.requires_grad for t in held) or any(t.requires_grad for t in module.parameters())
+
+
+def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
+    """The tensors at dotted paths, and where each is kept: looking them up through the module costs microseconds a call."""
+    places = []
+    for path in paths:
+        *owners, key = path.split(".")
+        owner = module
+        for name in owners:
+            owner = getattr(owner, name)
+        kinds = (owner.__dict__.get("_parameters") or {}, owner.__dict__.get("_buffers") or {}, owner.__dict__)
+        held = next(kind for kind in kinds if key in kind)
+        places.append((held, key, held[key], held[key].data_ptr()))
+        dvk_memory.add(held[key].untyped_storage().data_ptr())
+    return tuple(place[2] for place in places), places
+
+
+def dvk_bound(places: list) -> bool:
+    """Every tensor is still the one that was bound, in the same memory."""
+    for held, key, tensor, address in places:
+        if held.get(key) is not tensor or tensor.data_ptr() != address:
+            return False
+    return True
+
+
+def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
+    """To be called after a step of any optimizer: fused ones write weights without a trace."""
+    def stepped(optimizer: Any, *_: object) -> None:
+        try:
+            if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
+                steps[0] += 1
+        except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
+            steps[0] += 1
+
+    stepped._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, without its imports
+    return stepped
+
+
+def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
+    """What each batch norm counts its batches in, when it writes its statistics without a trace."""
+    found = [b for part in module.modules() if (b := part._buffers.get("num_batches_tracked")) is not None]
+    return [b for b in found if not b.is_inference()]
+
+
+def dvk_written(counters: list[torch.Tensor]) -> list[int]:
+    """Differs once an optimizer or batch norm has written weights."""
+    return [dvk_steps[0], *[b._version for b in counters]]
+
+
+class dvk_guarded(torch.nn.Module):
+    """What a ModelNew is besides its program and the original: it prepares itself at the first call, and anew once it was changed."""
+
+    _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, but for the parts that are left as they are
+    _dvk_apart: tuple[str, ...] = ()
+    _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
+    _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs rest on
+    _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or nothing
+    _dvk_paths: tuple[str, ...] = ()  # weights that they read, and how kernels expect them: position, shape, strides, dtype
+    _dvk_layouts: tuple = ()
+
+    @staticmethod
+    def _dvk_load() -> bool:
+        return True
+
+    def _dvk_prepare(self) -> bool:
+        self._dvk_watched = dvk_watch(self, self._dvk_apart, tuple(self._dvk_modes))
+        owners = {key: self.get_submodule(path) for key, (path, _) in self._dvk_calls.items()}
+        self._dvk_left = {key: getattr(owners[key], name) if name else owners[key] for key, (_, name) in self._dvk_calls.items()}
+        if self._dvk_watched[1] != list(self._dvk_modes.values()):
+            return False
+        if self._dvk_config not in (None, dvk_config(self, self._dvk_apart, self._dvk_free)):
+            return False
+        if self._dvk_paths:
+            self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)
+            self._dvk_counters = dvk_counters(self)
+            self._dvk_were = dvk_written(self._dvk_counters)
+            for position, shape, strides, dtype in self._dvk_layouts:
+                weight = self._dvk_weights[position]
+                if weight.shape != shape or weight.stride() != strides or weight.dtype is not dtype:
+                    return False
+        return self._dvk_load()
+
+    def _dvk_again(self) -> bool:
+        dvk_drop(self)
+        self._dvk_ready = self._dvk_prepare()
+        return self._dvk_ready
+
+    def _dvk_forget(self) -> None:
+        # Whatever changed, the next call looks at the module anew, and holds no memory on a device that the weights may be about to leave.
+        self.__dict__.pop("_dvk_ready", None)
+        dvk_drop(self)
+
+    def train(self, mode: bool = True) -> Any:
+        self._dvk_forget()
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._dvk_forget()
+        return super()._apply(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        self._dvk_forget()
+        return super().load_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles prepare themselves anew: kernels are loaded once a process.
+        return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
+
+
+def dvk_loaded(load: Callable[..., Any], *given: Any) -> Any:
+    """What `load` makes; None, with a warning, where it cannot.
+
+    Raises:
+        RuntimeError: it cannot, and $DVK_STRICT is set. So does OSError.
+    """
+    try:
+        made = load(*given)
+    except (RuntimeError, OSError) as error:
+        if os.environ.get("DVK_STRICT"):
+            raise
+        warnings.warn(f"running the original computation: {error}")  # noqa: B028
+        return None
+    if made is None:
+        warnings.warn("no C++ compiler found (g++ or $CXX): running the original computation")  # noqa: B028
+    return made
+
+
+def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
+    """Compile C++ once a machine and load it; None where there is no compiler.
+
+    Raises:
+        RuntimeError: the compiler refused the source.
+        OSError: $CXX cannot be run, or the library cannot be loaded.
+    """
+    command = shlex.split(os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or "")
+    if not command:
+        return None
+    with open("/proc/cpuinfo" if os.path.exists("/proc/cpuinfo") else os.devnull) as file:
+        cpu = next((line for line in file if line.startswith(("flags", "Features"))), "")
+    key = hashlib.sha256("\0".join([source, *command, *flags, cpu]).encode()).hexdigest()[:24]
+    folder = os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    folder = os.path.join(folder, "cpp")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        # Never load what another user may have put there.
+        folder = tempfile.mkdtemp(prefix="dvk-")
+    path = os.path.join(folder, key + ".so")
+    if not os.path.exists(path):
+        handle, aside = tempfile.mkstemp(suffix=".so", dir=folder)
+        os.close(handle)
+        done = subprocess.run([*command, "-x", "c++", "-", "-o", aside, *flags], input=source.encode(), capture_output=True)
+        if done.returncode:
+            os.unlink(aside)
+            raise RuntimeError("the C++ compiler failed:\n" + done.stderr.decode(errors="replace")[:4000])
+        os.replace(aside, path)
+    return ctypes.CDLL(path)
+
+
+def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
+    """The weights, and what was made of them so far: nothing once one of them is written or replaced.
+
+    Some writes leave no trace: those through `.data` or under inference mode, and those that `dvk_written` looks for.
+    """
+    weights = module.__dict__.get("_dvk_weights", ())
+    state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
+    known = module.__dict__.get("_dvk_made")
+    if known is None or known[0] != state:
+        # Holding on to the weights' memory keeps another tensor from taking its address.
+        known = module.__dict__["_dvk_made"] = (state, {}, [t.detach() for t in weights])
+    # Both at once: another thread may bind other weights at any time.
+    return weights, known[1]
+
+
+def dvk_drop(module: torch.nn.Module) -> None:
+    """What was made of the weights is made anew, graphs included: who changed them may have left no trace."""
+    module.__dict__.pop("_dvk_made", None)
+    memory = {id(t.untyped_storage()) for t in module.__dict__.get("_dvk_weights", ()) if dvk_kept}
+    for kept in dvk_kept:
+        for places in list(kept):
+            if any(place[0] in memory for place in places):
+                kept.pop(places, None)
+
+
+def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
+    """What is computed from weights, a tensor mostly, once for all calls between which they stay as they are."""
+    if name not in made:
+        made[name] = make(*sources)
+    return made[name]
+
+
+def dvk_strided(
+    tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """`tensor` in the layout a kernel was written for.
+
+    Raises:
+        RuntimeError: it is another shape or dtype: a kernel would read beyond its memory.
+    """
+    if shape is not None and (tensor.shape != shape or tensor.dtype is not dtype):
+        raise RuntimeError(f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}")
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def dvk_replay(run: Any, inputs: tuple) -> Any:
+    """Run a fused program, a method of the module, as one CUDA graph: fresh inputs are copied in, results are copied out."""
+    def copies(tree: Any) -> Any:
+        return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
+
+    if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
+        return copies(run(*copies(inputs)))
+    weights, made = dvk_renew(run.__self__)
+    held = made.get(run.__name__)
+    if held is None:
+        with torch.inference_mode(False):  # the next call, outside of inference mode, may not write to a tensor of it
+            static = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                run(*static)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = run(*static)
+        # The graph reads them by their addresses, and another module with these weights may drop them.
+        memory = {id(t.untyped_storage()) for t in weights if dvk_kept}
+        read = [found for kept in dvk_kept for places, found in list(kept.items()) if any(place[0] in memory for place in places)]
+        held = made[run.__name__] = (graph, [t for t in static if isinstance(t, torch.Tensor)], result, read)
+    graph, tensors, result, _ = held
+    torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
+    graph.replay()
+    return result.clone() if isinstance(result, torch.Tensor) else copies(result)
+
+
+def dvk_convolution(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int], dilation: list[int],
+    transposed: bool, more: list[int], groups: int,
+) -> torch.Tensor:
+    """A convolution by the algorithm that cuDNN measured to be the fastest when it first saw these shapes."""
+    cudnn: Any = torch.backends.cudnn
+    try:
+        tf32 = cudnn.allow_tf32
+    except RuntimeError:  # the flags that came after it were set
+        tf32 = cudnn.conv.fp32_precision == "tf32"
+    by = (True, cudnn.deterministic or torch.are_deterministic_algorithms_enabled(), cudnn.enabled, tf32)
+    return torch._convolution(x, weight, bias, stride, padding, dilation, transposed, more, groups, *by)

@@ -1,0 +1,1 @@
+"""Is a result correct: inputs, references, tolerances, comparison."""

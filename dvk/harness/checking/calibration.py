@@ -1,0 +1,215 @@
+"""What the reference's outputs admit: scales, its own error, and that of the next coarser format.
+
+A calibrated answer is held against float64. The truth is set aside where random numbers are drawn
+(masks differ between dtypes), where the module does not run in float64, and where it disagrees with
+the reference by more than the class admits at more than `FEW` elements: then the module means
+something else in float64, and rounding noise in the reference's own operators tells how exact it is.
+
+A followed answer was not: a candidate within τ of the truth is within τ plus the reference's own error
+of the reference, so for another draw of the same kind the reference's answer is enough, and costs one
+call. The reference's error hardly varies between draws (its mean by percents, its maximum less than
+twofold), hence the factors 1.5 and 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dvk.harness.checking import compare
+from dvk.harness.checking.case import num_bytes
+from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+from dvk.harness.checking.sensitivity import FEW
+from dvk.harness.checking.tolerance import UNKNOWN, Class, Errors, Sums
+from dvk.harness.transport.lent_tensors import copied
+from dvk.tasks.trees import named_tensors
+
+TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
+"""No float64 truth for a call whose inputs, weights and outputs are larger."""
+NOISE_SEED = 20_000
+
+
+class Calibration:
+    """Makes `Expected` leaves of a reference's answers.
+
+    Args:
+        reference: runs variations of a call.
+        precision: the task's class.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, reference: Reference, precision: Class, device: str):
+        self.reference, self.precision = reference, precision
+        self._room = TRUTH_BYTES[device] - num_bytes([*reference.model.parameters(), *reference.model.buffers()])
+
+    def calibrated(
+        self, draw: Draw, answer: Answer, lower: bool, like: list[Expected] | None = None, equal_terms: bool = False
+    ) -> list[Expected]:
+        """Expected leaves held against float64.
+
+        Args:
+            draw: the call.
+            answer: the reference's.
+            lower: also measure the next coarser format.
+            like: leaves of a call that was; where given, never less is admitted than there.
+            equal_terms: many input values are equal.
+        """
+        expected = self._outsides(draw, answer)
+        if not any(e.scale is not None for e in expected):
+            return expected
+        truth = self._truth(draw, answer)
+        coarse = self.reference.lowered(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
+        noisy: Answer | None = None
+        for i, want in enumerate(expected):
+            if want.scale is None:
+                continue
+            if (wide := _wide(truth, i, want)) is not None:
+                want.own = self._own(want, wide)
+                want.truth = wide if want.own.typical == want.own.typical else None
+            if want.truth is None:
+                noisy = noisy or self.reference.disturbed(draw, NOISE_SEED)
+                # Noise of up to one unit is twice what rounding leaves, in the mean.
+                noise = self._own(want, _leaf(noisy, i, want))
+                want.own = Errors(noise.typical / 2, noise.worst)
+            if (low := _leaf(coarse, i, want)) is not None:
+                want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
+            want.admitted = self.precision.tolerance(want.own, want.lower, _sums(draw, want, equal_terms))
+            if like is not None:
+                want.admitted = want.admitted.at_least(like[i].admitted)
+            want.wide = want.admitted.typical < 1e-7
+            if want.truth is not None and not want.wide:
+                want.truth = _narrowed(want.truth)
+        return expected
+
+    def followed(self, draw: Draw, answer: Answer, like: list[Expected]) -> list[Expected]:
+        """Expected leaves for another draw of the kind that `like` was calibrated on."""
+        expected = self._outsides(draw, answer)
+        for want, known in zip(expected, like, strict=True):
+            if want.scale is not None:
+                own = known.own if known.own.typical == known.own.typical else known.admitted
+                admitted = self.precision.tolerance(known.own, known.lower, _sums(draw, want, False))
+                want.admitted = Errors(admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst)
+                want.own, want.lower, want.wide = known.own, known.lower, known.wide
+        return expected
+
+    def agreed(self, draw: Draw, answer: Answer, like: list[Expected], only_nan: bool) -> list[Expected]:
+        """Expected leaves for values that are not finite: open where variations of the reference disagree on what an element is.
+
+        Args:
+            draw: the call.
+            answer: the reference's.
+            like: leaves of a call that was calibrated.
+            only_nan: no infinity and nothing near overflow is among the inputs.
+        """
+        expected = self.followed(draw, answer, like)
+        others = [self._truth(draw, answer), self.reference.otherwise(draw), self.reference.disturbed(draw, NOISE_SEED)]
+        everywhere, chooses = self.reference.spread(draw, "everywhere")
+        others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
+        if not (only_nan and chooses):
+            others.append(everywhere)
+        for number, want in enumerate(expected):
+            if not isinstance(want.same, torch.Tensor):
+                continue
+            if want.scale is None and want.same.dtype is not torch.bool:  # which of several NaN an index names is arbitrary
+                want.open = torch.ones_like(want.same, dtype=torch.bool)
+                continue
+            want.vague = not only_nan
+            found = torch.zeros(compare.real(want.same).shape, dtype=torch.bool, device=want.same.device)
+            for other in others:
+                if (leaf := _leaf(other, number, want)) is not None:
+                    found |= leaf != want.same if want.scale is None else self._disagree(want, leaf)
+            want.open = found if bool(found.any()) else None
+        return expected
+
+    def _disagree(self, want: Expected, leaf: torch.Tensor) -> torch.Tensor:
+        one, other = compare.real(want.same), compare.real(leaf).to(compare.real(want.same).dtype)
+        off = compare.ratios(want.same, leaf, replace(want, wide=True))[1].reshape(one.shape)
+        return compare.kinds_differ(one, other) | (one.isfinite() & (off > self.precision.ceiling.worst))
+
+    def held(self, draw: Draw, spec_text: str, expected: list[Expected]) -> bool:
+        """Hold followed leaves against float64 after all, as `calibrated` does; whether any is now.
+
+        The reference may err far more on this draw than on the one that it was calibrated on: torch's softmax of 131,072
+        values on a CPU misses one that stands out by 2e-4, and who sums in double and is right would be refused for it.
+        """
+        truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
+        found = False
+        for number, want in enumerate(expected):
+            if want.scale is None or want.truth is not None or (wide := _wide(truth, number, want)) is None:
+                continue
+            own = self._own(want, wide)
+            if own.typical == own.typical:
+                want.truth, found = wide if want.wide else _narrowed(wide), True
+        return found
+
+    def _outsides(self, draw: Draw, answer: Answer) -> list[Expected]:
+        # The reference may return a weight or an input, which later calls overwrite.
+        held = [*named_tensors((draw.args, draw.kwargs)), *self.reference.model.named_parameters()]
+        pointers = {t.untyped_storage().data_ptr() for _, t in held}
+        found = [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+        for want in found:
+            if isinstance(want.same, float):
+                want.admitted = self.precision.floor
+        return found
+
+    def _truth(self, draw: Draw, answer: Answer) -> Answer | None:
+        if num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]]) > self._room:
+            return None
+        found = self.reference.truth(draw)
+        return found if found is not None and found.spec_text == answer.spec_text else None
+
+    def _own(self, want: Expected, other: torch.Tensor | None) -> Errors:
+        """The reference's error, elements on an edge left out; unknown when the two have little to do with each other."""
+        if other is None:
+            return UNKNOWN
+        ceiling = self.precision.ceiling
+        found = _errors(want.same, other, want)
+        if found.within(ceiling):
+            return found
+        error = compare.ratios(want.same, other, want)[1]
+        bulk = error[error <= ceiling.worst]
+        if error.numel() - bulk.numel() > max(8, FEW * error.numel()) or not bulk.numel():
+            return UNKNOWN
+        return Errors(float(bulk.square().mean().sqrt()), float(bulk.max()))
+
+
+def _outside(name: str, leaf: Any, held: set[int]) -> Expected:
+    if not isinstance(leaf, torch.Tensor):
+        return Expected(name, leaf)
+    leaf = leaf.detach()
+    if leaf.layout is torch.strided and leaf.untyped_storage().data_ptr() in held:
+        leaf = copied(leaf.resolve_conj().resolve_neg())
+    if not (leaf.is_floating_point() or leaf.is_complex()):
+        return Expected(name, leaf)
+    scale, rms, finite = compare.scales(leaf)
+    return Expected(name, leaf, None, scale, rms, finite=finite)
+
+
+def _sums(draw: Draw, want: Expected, equal_terms: bool) -> Sums:
+    read = [t for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point() and t.numel()]
+    elements = want.same.numel()
+    sample = max((t.numel() / t.shape[0] if t.dim() > 1 else t.numel() for t in read), default=1)
+    return Sums(max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms)
+
+
+def _errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+    return compare.errors(got, target, replace(want, wide=True))
+
+
+def _leaf(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+    if answer is None or number >= len(answer.leaves):
+        return None
+    leaf = answer.leaves[number]
+    return leaf if isinstance(leaf, torch.Tensor) and leaf.shape == want.same.shape else None
+
+
+def _wide(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+    leaf = _leaf(answer, number, want)
+    return leaf if leaf is not None and leaf.dtype in (torch.float64, torch.complex128) else None
+
+
+def _narrowed(wide: torch.Tensor) -> torch.Tensor:
+    return wide.to(torch.complex64 if wide.is_complex() else torch.float32)

@@ -1,0 +1,367 @@
+"""What a candidate is compared on: the input sets of one task, and whether a result agrees.
+
+Referee side. A `Case` is made at first ask, once a task, and kept while there is room (`memory_budget`). Both arms
+start from the same module state and the same random generators, so running statistics are part of
+the result and dropout is compared mask by mask. The first native case and every family are held
+against float64; further native draws, other shapes and the timed calls follow the first (`calibration`).
+
+A family is for finding wrong arithmetic, never for refusing a kernel over inputs that nobody would
+give it. It is left out, and the reason kept in `skipped`, where the reference raises, leaves its domain,
+is itself worse than its class, or jumps at many elements; before that it is tried with inputs that are
+never negative kept as they are, and with the weights as constructed.
+
+Honest programs refused: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations (float64, other summation
+order, quick exponentials, rounding noise) of 118 modules of all kinds. `Sums` and `sensitivity` are for those that once were:
+single accumulators over equal terms, the norm of constant rows, outputs that cancel to nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from dvk.errors import TaskError
+from dvk.harness.checking import health, sensitivity
+from dvk.harness.checking.agreement import buffers_agree, outputs_agree
+from dvk.harness.checking.calibration import Calibration
+from dvk.harness.checking.case import Case, Outcome, num_bytes
+from dvk.harness.checking.case_keys import OTHER_MODE, Key
+from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.further_cases import Further, Unfit
+from dvk.harness.checking.input_draws import Drawing
+from dvk.harness.checking.input_families import ARGUED, NATIVE, NONFINITE, STRAYS, TIES, zero_mean_already
+from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+from dvk.harness.checking.sensitivity import FEW, Sensitivity
+from dvk.harness.checking.tolerance import Class, class_of
+from dvk.harness.checking.weight_sets import INTEGERS, WeightSets
+from dvk.harness.checking.written_inputs import WrittenInputs
+from dvk.harness.seeds import derived
+from dvk.harness.transport.calls import Buffers, NotDifferentiable
+from dvk.harness.transport.memory_budget import rooms
+from dvk.tasks.build import Built
+
+
+class Cases:
+    """The input sets of one task.
+
+    Args:
+        built: the reference; its weights and buffers are changed here.
+        keys: the plan.
+        seed: secret; of weight sets and timed draws.
+        sharers: referees that use the device at the same time.
+        exact_strides: see `compare.structure`.
+    """
+
+    def __init__(self, built: Built, keys: Sequence[Key], seed: int, sharers: int = 1, exact_strides: bool = False):
+        task = built.task
+        self.built, self._exact_strides = built, exact_strides
+        self.keys = list(keys)
+        self.skipped: dict[str, str] = {}
+        weights = [*built.model.parameters(), *built.model.buffers()]
+        self.weight_bytes = num_bytes(weights)
+        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*task.inputs, *task.outputs)}
+        self.precision: Class = class_of(task.precision, dtypes)
+        self.sets = WeightSets(built.model, seed)
+        self.written = WrittenInputs(task, lambda: built.inputs(0))
+        twin = not task.stochastic and task.precision != "exact"
+        self.reference = Reference(built.model, self.sets, twin, self.written)
+        self._calibration = Calibration(self.reference, self.precision, task.device)
+        self._seed = seed
+        self._backward = bool(self.keys) and self.keys[0].backward
+        self.drawing = Drawing(built, self.reference, seed)
+        self._further = Further(self.reference, self.drawing, self._calibration, self._base, self._fitting)
+        self._kept: dict[Key, Case | None] = {}
+        self._bases: dict[bool, Case] = {}
+        self._best: dict[bool, Case] = {}
+        self._lurking: tuple[list[Expected], bool] | None = None
+        """What strays were calibrated to, and whether what is never negative stayed so; None where there are none."""
+        self._vetted: set[int] = {0, INTEGERS}
+        self._room, self._stock_room = rooms(task.device, sharers)
+        self._stock: dict[int, Case] = {}
+
+    # ------------------------------------------------------------ input sets
+
+    def get(self, key: Key) -> Case | None:
+        """The case of a key, from memory or anew; None when it is left out, see `skipped`.
+
+        Raises:
+            TaskError: the inputs cannot be drawn, or gradients are asked of a reference that has none.
+        """
+        if key in self._kept:
+            return self._kept[key]
+        try:
+            case = self._made(key)
+        except Unfit as reason:
+            name = OTHER_MODE if key.other_mode else key.family if key.family != NATIVE else key.variant
+            self.skipped.setdefault(name, str(reason))
+            self._kept[key] = None
+            return None
+        self._keep(key, case)
+        return case
+
+    def state(self, weights: int) -> dict[str, Any]:
+        """The state_dict of a weight set, set 0's where the reference does not work with it."""
+        self._vet_weights(weights)
+        return self.sets.state(weights)
+
+    def needed(self, names: Sequence[str]) -> list[str]:
+        """Those of the weights `names` that the reference's answer depends on, together: all that change, or none."""
+        changing = [name for name in names if name in self.sets.names]
+        self._vet_weights(1)
+        if not changing or not self.sets.effective(1):
+            return []
+        case, others = self.fresh(0), self.sets.state(1)
+        found = self.reference.run_with(case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}})
+        if found is None or found.spec_text != case.spec_text:
+            return []
+        return [] if health.accepts(case, found.leaves) else changing
+
+    def use(self, weights: int) -> None:
+        """Load a weight set into the reference."""
+        self._vet_weights(weights)
+        self.reference.use(weights)
+
+    def initial(self, weights: int) -> Buffers:
+        """All buffers of the reference before a call under a weight set."""
+        return self.reference.initial(weights)
+
+    def fresh(self, number: int) -> Case:
+        """The draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws.
+
+        Native, and about every second with strays in it, but for number 0: a look at a sample of the inputs must not tell
+        whether this is a call that is timed, nor whether a short cut will do.
+        """
+        if number in self._stock:
+            return self._stock[number]
+        key = Key(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
+        case = (self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None) or self._followed(key)
+        if case.num_bytes <= self._stock_room:
+            self._stock_room -= case.num_bytes
+            self._stock[number] = case
+        return case
+
+    def stock(self, count: int) -> int:
+        """Make the first `count` timed draws; how many of them stay in memory. The others are drawn anew at each ask."""
+        for number in range(count):
+            self.fresh(number)
+            if number not in self._stock:
+                break
+        return len(self._stock)
+
+    @property
+    def separation(self) -> float:
+        """How many times what is admitted a kernel in the next coarser format errs, on the inputs that tell best of those
+        made so far; above 1 the precision class is held."""
+        return self._best[self._backward].separation if self._backward in self._best else 0.0
+
+    @cached_property
+    def findings(self) -> tuple[str, ...]:
+        """What is degenerate about the problem (`health`)."""
+        return health.health(self)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The findings, and what follows from them and from the inputs made so far."""
+        found = list(self.findings)
+        if health.degenerate(found):
+            found.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
+        if 0 < self.separation < 1:
+            off = f"{self.separation:.2g} times what is admitted"
+            found.append(f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}")
+        return tuple(found)
+
+    def release(self) -> None:
+        """Drop the float64 twin; it is made again if a case has to be recomputed."""
+        self.reference.release()
+
+    # ------------------------------------------------------------ comparing
+
+    def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
+        """A candidate's result by `calls.describe` against a case."""
+        found = self._agree(case, leaves, spec_text)
+        if not found.ok and found.worst == found.worst and not case.looked_up:
+            case.looked_up = True
+            if self._calibration.held(case.draw, case.spec_text, case.expected):
+                found = self._agree(case, leaves, spec_text)
+        if not found.ok and case.key.family in NONFINITE:
+            hint = "; --set judge.finite_only=true admits what is right for finite inputs of ordinary size only"
+            return replace(found, text=f"{found.text}{hint}")
+        return found
+
+    def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
+        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed, self._exact_strides)
+
+    def check_buffers(self, case: Case, got: Buffers) -> Outcome:
+        """The candidate's buffers after the call."""
+        return buffers_agree(case, got, self.initial(case.key.weights), self.precision)
+
+    def _sensitivity(self, case: Case) -> list[Sensitivity]:
+        if case.sensitivity is None:
+            runs = [self.reference.disturbed(case.draw, 10_000 + n) for n in range(sensitivity.NUM_NOISES)]
+            usable = [run.leaves for run in runs if run is not None and run.spec_text == case.spec_text]
+            case.sensitivity = sensitivity.measure(case.expected, usable, self.precision.cap)
+        return case.sensitivity
+
+    # ------------------------------------------------------------ making
+
+    def _made(self, key: Key) -> Case:
+        if key.family != NATIVE or key.other_mode:
+            return self._derived(key)
+        self._vet_weights(key.weights)
+        base = self._base(key.backward)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        return self._held_against_truth(key) if key == base.key else self._followed(key)
+
+    def _base(self, backward: bool) -> Case:
+        """What is known of the native case that was held against float64; its tensors may be gone."""
+        if backward not in self._bases:
+            seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
+            case = self._held_against_truth(Key(self.drawing.cheap(), NATIVE, 0, seed, backward))
+            self._keep(case.key, case)
+            thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
+            self._bases[backward] = self._best[backward] = thin
+        return self._bases[backward]
+
+    def _held_against_truth(self, key: Key) -> Case:
+        draw, _ = self.drawing.drawn(key)
+        try:
+            answer = self.reference.run(draw)
+        except NotDifferentiable as error:
+            raise TaskError(f"gradients of {self.built.task.entry} cannot be compared: {error}", "judge it without --backward") from None
+        return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
+
+    def _keep(self, key: Key, case: Case) -> None:
+        size = case.num_bytes + num_bytes([e.truth for e in case.expected])
+        if key not in self._kept and size <= self._room:
+            self._room -= size
+            self._kept[key] = case
+
+    def _followed(self, key: Key) -> Case:
+        base = self._base(key.backward)
+        key = replace(key, weights=self.sets.effective(key.weights))
+        draw, _ = self.drawing.drawn(key)
+        answer = self.reference.run(draw)
+        if answer.spec_text != base.spec_text:
+            raise Unfit("the reference returns another structure")
+        return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
+
+    def _strayed(self, key: Key) -> Case | None:
+        """The native draw of `key` with strays in it; None where the reference is not at home there."""
+        planned = next((k for k in self.keys if k.family == STRAYS), None)
+        if planned is None or key.backward or self.get(planned) is None or self._lurking is None:
+            return None
+        like, keep_sign = self._lurking
+        base = self._base(False)
+        draw, changed = self.drawing.drawn(replace(key, family=STRAYS), keep_sign)
+        try:
+            answer = self.reference.run(draw)
+        except Exception:  # noqa: BLE001 - values of our making
+            return None
+        if not changed or answer.spec_text != base.spec_text:
+            return None
+        expected = self._calibration.followed(draw, answer, base.expected)
+        for want, other, known in zip(expected, self._calibration.followed(draw, answer, like), like, strict=True):
+            if known.finite and not want.finite:
+                return None
+            want.admitted = want.admitted.at_least(other.admitted)
+        return self._case(replace(key, family=STRAYS), draw, answer, expected)
+
+    def _derived(self, key: Key) -> Case:
+        if key.variant not in self.built.variants:
+            key = replace(key, variant=self.drawing.cheap())
+        if not key.other_mode and key.family not in (*ARGUED, *NONFINITE):
+            return self._family(key)
+        self._vet_weights(key.weights)
+        key = replace(key, weights=self.sets.effective(key.weights))
+        if key.other_mode:
+            return self._further.other_mode(key)
+        return self._further.argued(key) if key.family in ARGUED else self._further.nonfinite(key)
+
+    def _family(self, key: Key) -> Case:
+        reason = "no floating input whose values could be changed"
+        for weights, keep_sign in self._attempts(key):
+            tried = replace(key, weights=weights)
+            draw, changed = self.drawing.drawn(tried, keep_sign)
+            if not changed:
+                continue
+            if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
+                raise Unfit("native inputs have zero mean already")
+            try:
+                case = self._fitting(tried, draw)
+            except Unfit as why:
+                reason = str(why)
+                continue
+            if key.family == STRAYS and self._lurking is None and not key.backward:
+                self._lurking = [e.thin() for e in case.expected], keep_sign
+            return case
+        raise Unfit(reason)
+
+    def _attempts(self, key: Key) -> Iterator[tuple[int, bool]]:
+        """(weight set, keep what is never negative), boldest first."""
+        sets = [key.weights, 1, 0] if key.weights == INTEGERS else [key.weights, 0]
+        for weights in sets:
+            self._vet_weights(weights)
+        for weights in dict.fromkeys(self.sets.effective(w) for w in sets):
+            yield weights, False
+            yield weights, True
+
+    def _fitting(self, key: Key, draw: Draw) -> Case:
+        """The case of a family, if the reference is at home there."""
+        base = self._base(key.backward)
+        try:
+            answer = self.reference.run(draw)
+        except Exception as error:  # noqa: BLE001 - the reference may refuse values that it would never be given
+            raise Unfit(f"the reference raises {type(error).__name__}") from None
+        if answer.spec_text != base.spec_text:
+            raise Unfit("the reference returns another structure")
+        told = key.family == "zero_mean"
+        like = None if told else self._best[key.backward].expected
+        expected = self._calibration.calibrated(draw, answer, lower=told, like=like, equal_terms=key.family in TIES)
+        case = self._case(key, draw, answer, expected)
+        for want, known in zip(case.expected, base.expected, strict=True):
+            if not want.finite and known.finite:
+                raise Unfit("the reference returns NaN or infinity")
+            exact = want.own.within(self.precision.ceiling) or not known.own.within(self.precision.ceiling)
+            if want.scale is not None and not exact:
+                raise Unfit("the reference itself is inexact there")
+        self._refuse_jumps(case)
+        if told and case.separation > self._best[key.backward].separation:
+            self._best[key.backward] = case
+        return case
+
+    def _refuse_jumps(self, case: Case) -> None:
+        if case.key.family in TIES and any(e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected):
+            raise Unfit("equal values make indices arbitrary")
+        run = self.reference.disturbed(case.draw, 30_000)
+        if run is None or run.spec_text != case.spec_text:
+            raise Unfit("the reference does not run there with rounding noise")
+        for want, found in zip(case.expected, sensitivity.measure(case.expected, [run.leaves], self.precision.cap), strict=True):
+            if isinstance(want.same, torch.Tensor) and found.jumps > max(4, FEW / 2 * want.same.numel()) and not found.rounding:
+                raise Unfit("the outputs jump at many elements there")
+
+    def _vet_weights(self, weights: int) -> None:
+        """Retire a randomised set under which the reference leaves its domain on native inputs."""
+        if weights in self._vetted:
+            return
+        self._vetted.add(weights)
+        base = self._base(False)
+        try:
+            answer = self.reference.run(self.drawing.drawn(replace(base.key, weights=weights))[0])
+        except Exception as error:  # noqa: BLE001 - weights of our making are ours to take back, whatever they broke
+            why = f"the reference raises {type(error).__name__} under weights drawn anew"
+        else:
+            pairs = zip(answer.leaves, base.expected)
+            if all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs):
+                return
+            why = "the reference returns NaN or infinity under weights drawn anew"
+        self.sets.retire(weights)
+        self.skipped[f"weights {weights}"] = why
+
+    def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
+        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)

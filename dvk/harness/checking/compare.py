@@ -1,0 +1,314 @@
+"""Compare what a candidate returned with what the reference returned: outside, then every element.
+
+The error of an element is |ŷ − y| / (|y| + s). The scale s is the root mean square of its row, the
+smallest trailing block of at least `ROW` elements, so that a row of small values is not hidden
+behind rows of large ones; but no less than `SHARE` of the whole output's, since a row may hold nothing
+but what is left of larger terms (a ReLU of a dead channel, a cancelled difference). `tolerance` says
+what is admitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dvk.harness.checking.tolerance import NONE, Errors
+
+CHUNK = 1 << 18
+"""Elements compared at a time on a CPU: temporaries stay in the cache; 256 times as many on a GPU."""
+ROW = 8
+SHARE = 0.1
+TINY = 1e-30
+
+
+@dataclass
+class Expected:
+    """One output leaf of the reference, as `calls.describe` lists them.
+
+    `same` is what the reference computed, a tensor or a constant; `truth` the same in float64, rounded to float32 unless that would show,
+    or None where there is none; `scale` the rows' scales and `rms` the whole output's; `admitted` the errors
+    admitted, of a Python float relative to itself, zero for exact types; `own` and `lower` as in `tolerance`.
+    """
+
+    name: str
+    same: Any
+    truth: torch.Tensor | None = None
+    scale: torch.Tensor | None = None
+    rms: float = 0.0
+    admitted: Errors = NONE
+    own: Errors = NONE
+    lower: Errors = NONE
+    finite: bool = True
+    wide: bool = False
+    """Compared in float64: float32's own rounding would show."""
+    open: torch.Tensor | None = None
+    """By element (real and imaginary parts are two), where anything is right; None: nowhere."""
+    vague: bool = False
+    """A NaN was made of infinities, as which it may come out as well."""
+
+    def thin(self) -> Expected:
+        """What later draws need of it, without its tensors."""
+        return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0], open=None)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Why an output is wrong, and how far off it is relative to its scale (nan where that has no size)."""
+
+    text: str
+    error: float = float("nan")
+
+
+def structure(
+    leaves: list[Any], spec_text: str, expected: list[Expected], expected_text: str, *, exact_strides: bool = False
+) -> Difference | None:
+    """How a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if not at all.
+
+    Args:
+        leaves: tensors with the dtype, shape and strides that the candidate claims, and constants, by `calls.describe`.
+        spec_text: the text that came with them.
+        expected: the reference's leaves.
+        expected_text: its text.
+        exact_strides: other strides than the reference's are a difference, too, where the output is contiguous.
+    """
+    if spec_text != expected_text or len(leaves) != len(expected):
+        return Difference(f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}")
+    for leaf, want in zip(leaves, expected, strict=True):
+        if not isinstance(want.same, torch.Tensor):
+            if type(leaf) is not type(want.same) or not (repr(leaf) == repr(want.same) or _close(leaf, want)):
+                return Difference(f"`{want.name}` is {_shown(leaf)} instead of {_shown(want.same)}")
+            continue
+        if not isinstance(leaf, torch.Tensor):
+            return Difference(f"`{want.name}` is {_shown(leaf)} instead of a tensor")
+        if (difference := _outside(leaf, want.same, exact_strides)) is not None:
+            return Difference(f"`{want.name}` has {difference}")
+    return None
+
+
+def notes(leaves: list[Any], expected: list[Expected]) -> Iterator[str]:
+    """What a caller may notice of outputs that are right: strides other than the reference's."""
+    for leaf, want in zip(leaves, expected, strict=True):
+        if isinstance(leaf, torch.Tensor) and isinstance(want.same, torch.Tensor) and other_strides(leaf, want.same):
+            yield f"`{want.name}` is contiguous where the reference's strides are {tuple(want.same.stride())}"
+
+
+def _close(number: Any, want: Expected) -> bool:
+    """A Python float that another order of summation may have made of the reference's."""
+    off = abs(number - want.same) if isinstance(number, float) and isinstance(want.same, float) else math.nan
+    return off == off and off <= want.admitted.worst * abs(want.same)
+
+
+def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None]:
+    """The errors, and what is wrong if they exceed what is admitted.
+
+    The candidate may agree with the float64 truth or with the reference itself; one of them throughout.
+    """
+    same = want.same
+    if want.scale is None:
+        if torch.equal(got, same) or (want.open is not None and bool(((got == same) | want.open).all())):
+            return NONE, None
+        return Errors(float("inf"), float("inf")), Difference(f"`{want.name}`: {_unequal(got, same)}", float("inf"))
+    if got.dtype == same.dtype and torch.equal(got, same):
+        return NONE, None
+    if (difference := _special(got, want)) is not None:
+        return Errors(float("nan"), float("nan")), difference
+    found = []
+    for target in targets(want):
+        found.append(errors(got, target, want))
+        if found[-1].within(want.admitted):
+            return found[-1], None
+    best = min(found, key=lambda e: e.worst if e.worst == e.worst else float("inf"))
+    return best, _difference(got, want, best)
+
+
+def targets(want: Expected) -> list[torch.Tensor]:
+    """What a candidate may agree with: the truth first, since it is usually nearer."""
+    return [want.same] if want.truth is None else [want.truth, want.same]
+
+
+def errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+    """Errors of `got` against a target of `want`, not finite elements of the reference left out."""
+    assert want.scale is not None
+    mine, theirs = real(got), real(target)
+    if mine.numel() == 0:
+        return NONE
+    compute = torch.float64 if want.wide else torch.float32
+    columns = mine.numel() // want.scale.numel()
+    mine, theirs = mine.reshape(-1, columns), theirs.reshape(-1, columns)
+    skip = _skipped(want)
+    skip = None if skip is None else skip.reshape(-1, columns)
+    chunk = max(1, (CHUNK if got.device.type == "cpu" else 256 * CHUNK) // columns)
+    worst, squares = [], []
+    for start in range(0, len(mine), chunk):
+        part = slice(start, start + chunk)
+        y = theirs[part].to(compute)
+        error = (mine[part].to(compute) - y).abs_()
+        error.div_(y.abs().add_(want.scale[part, None]))
+        if skip is not None:
+            error.masked_fill_(skip[part], 0.0)
+        worst.append(error.amax())
+        # Summed pairwise, chunk by chunk: float32 does for a size, and a conversion costs as much as all the rest.
+        squares.append(error.square_().sum().double())
+    return Errors(float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max()))
+
+
+def ratios(got: torch.Tensor, target: torch.Tensor, want: Expected) -> tuple[torch.Tensor, torch.Tensor]:
+    """Absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
+    assert want.scale is not None
+    compute = torch.float64 if want.wide else torch.float32
+    y = real(target).to(compute).reshape(len(want.scale), -1)
+    move = (real(got).to(compute).reshape(y.shape) - y).abs().nan_to_num_(nan=float("inf"), posinf=float("inf"))
+    if (skip := _skipped(want)) is not None:
+        move = move.masked_fill(skip.reshape(y.shape), 0.0)
+    return move, move / (y.abs() + want.scale[:, None])
+
+
+def _skipped(want: Expected) -> torch.Tensor | None:
+    """Elements whose size is not compared: those of which none is asked, and those that have none."""
+    if want.finite:
+        return want.open
+    infinite = ~real(want.same).isfinite()
+    return infinite if want.open is None else infinite | want.open
+
+
+def kinds_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """By element of two real tensors, where one is a NaN or an infinity and the other is not the same."""
+    return (one.isnan() != other.isnan()) | (one.isinf() != other.isinf()) | (other.isinf() & (one != other))
+
+
+def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
+    """The rows' scales, the whole output's, and whether all elements are finite.
+
+    Args:
+        reference: one floating or complex output of the reference.
+    """
+    elements = real(reference)
+    if elements.numel() == 0:
+        return torch.zeros(1, device=elements.device), TINY, True
+    length = row_length(elements.shape)
+
+    def sizes(of: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64) / length**0.5
+
+    by_row = sizes(elements)
+    # Much quicker than asking every element.
+    finite = bool(by_row.isfinite().all()) or bool(elements.isfinite().all())
+    if not finite:
+        by_row = sizes(elements.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
+    rms = max(float(by_row.square().mean().sqrt()), TINY)
+    wide = reference.dtype in (torch.float64, torch.complex128)
+    return by_row.clamp_(min=max(SHARE * rms, TINY)).to(torch.float64 if wide else torch.float32), rms, finite
+
+
+def row_length(shape: torch.Size) -> int:
+    """Elements of a row: the smallest trailing block of at least `ROW`, or all there are."""
+    length = 1
+    for size in reversed(shape):
+        length *= size
+        if length >= ROW:
+            break
+    return length
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex tensors as pairs of real ones."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal dtype, shape and values, NaN equal to itself."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not (a.is_floating_point() or a.is_complex()):
+        return False
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _outline(leaves: list[Any], text: str) -> str:
+    if text == "*" and leaves:
+        return _shown(leaves[0])
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _shown(leaf: Any) -> str:
+    if isinstance(leaf, torch.Tensor):
+        return "a tensor"
+    if isinstance(leaf, dict):
+        return f"a {leaf.get('object', 'dict')}"[:80]
+    return f"{type(leaf).__name__} {leaf!r}"[:80] if leaf is not None else "a NoneType"
+
+
+def other_strides(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """The strides differ in a dimension of more than one element; the stride of any other means nothing."""
+    return bool(got.numel()) and any(got.stride(d) != want.stride(d) for d in range(got.dim()) if got.shape[d] > 1)
+
+
+def _outside(got: torch.Tensor, want: torch.Tensor, exact_strides: bool) -> str | None:
+    pairs = [
+        ("dtype", got.dtype, want.dtype),
+        ("shape", tuple(got.shape), tuple(want.shape)),
+        ("device", got.device, want.device),
+        ("layout", got.layout, want.layout),
+    ]
+    for what, mine, theirs in pairs:
+        if mine != theirs:
+            return f"{what} {mine} instead of {theirs}"
+    # A caller can view a contiguous tensor in every way; the strides of anything else are what the caller was given before.
+    if other_strides(got, want) and (exact_strides or not got.is_contiguous()):
+        return f"strides {tuple(got.stride())} instead of {tuple(want.stride())}"
+    return None
+
+
+def _special(got: torch.Tensor, want: Expected) -> Difference | None:
+    if want.finite and want.open is None:
+        return None
+    mine, theirs = real(got), real(want.same)
+    wrong = kinds_differ(mine, theirs)
+    if want.vague:
+        wrong &= ~theirs.isnan() | mine.isfinite()
+    wrong = wrong if want.open is None else wrong & ~want.open
+    count = int(wrong.sum())
+    return Difference(f"`{want.name}`: NaN or infinity differs at {count} of {wrong.numel()} elements") if count else None
+
+
+def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
+    wrong = (got != want).reshape(-1)
+    first = int(wrong.to(torch.uint8).argmax())
+    return (
+        f"{int(wrong.sum())} of {want.numel()} elements differ, first at {_index(first, want.shape)}: "
+        f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}"
+    )
+
+
+def _difference(got: torch.Tensor, want: Expected, found: Errors) -> Difference:
+    """What is wrong at elements that agree neither with the truth nor with the reference."""
+    assert want.scale is not None
+    error = torch.stack([ratios(got, target, want)[1] for target in targets(want)]).amin(0)
+    mine = real(got)
+    first, count = int(error.argmax()), int((error > want.admitted.worst).sum())
+    seen = (
+        f"worst at {_index(first, mine.shape)}: {mine.reshape(-1)[first].item():.6g} instead of "
+        f"{real(want.same).reshape(-1)[first].item():.6g} (rms {want.rms:.3g})"
+    )
+    if count:
+        text = f"{count:,} of {mine.numel():,} elements are off by more than {want.admitted.worst:.1e} of scale, {seen}"
+    else:
+        text = (
+            f"the typical element is off by {found.typical:.1e} of scale, off by more than the admitted "
+            f"{want.admitted.typical:.1e}: computed more coarsely than the reference; {seen}"
+        )
+    return Difference(f"`{want.name}`: {text}", float(error.reshape(-1)[first]))
+
+
+def _index(flat: int, shape: torch.Size) -> str:
+    place = []
+    for size in reversed(shape):
+        flat, rest = divmod(flat, size)
+        place.append(rest)
+    return str(list(reversed(place)))

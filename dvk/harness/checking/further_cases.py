@@ -1,0 +1,120 @@
+"""Input sets besides those of other floating values: other arguments, values that are not finite, the module's other mode.
+
+    arguments, edges      see `arguments`
+    nan, infinite, huge   a few elements, at times a whole row, of one input or several; what is compared is what every variation of the
+                          reference agrees on: where one in float64, in other algorithms or with other products (`nonfinite_spread`) has a
+                          NaN, an infinity or another number, a candidate may have anything
+    the other mode        eval where the module was loaded in train mode, and the reverse, if that makes a difference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from dvk.harness.checking.calibration import Calibration
+from dvk.harness.checking.case import Case
+from dvk.harness.checking.case_keys import Key
+from dvk.harness.checking.compare import same_bits
+from dvk.harness.checking.input_draws import Drawing
+from dvk.harness.checking.input_families import NATIVE, NONFINITE
+from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+
+MANY_DECISIONS = 3
+"""Values of tensors that a call has Python look at, beyond which it may be a loop that ends by them: with NaN it might not."""
+
+
+class Unfit(Exception):
+    """An input set on which no candidate should be judged; the message says why."""
+
+
+class Further:
+    """Makes these input sets of one task.
+
+    Args:
+        reference: what is run.
+        drawing: where inputs come from.
+        calibration: what is admitted.
+        base: the native case that was held against float64, with or without gradients.
+        fitting: the case of a key and a draw of our making, if the reference is at home there.
+    """
+
+    def __init__(
+        self, reference: Reference, drawing: Drawing, calibration: Calibration, base: Callable[[bool], Case],
+        fitting: Callable[[Key, Draw], Case],
+    ):
+        self.reference, self.drawing, self.calibration, self.base, self.fitting = reference, drawing, calibration, base, fitting
+
+    def argued(self, key: Key) -> Case:
+        """With other arguments.
+
+        Raises:
+            Unfit: there are none besides floating data, or the reference bears no others.
+        """
+        arguments = self.drawing.arguments(lambda draw: self._bears(draw))
+        if not arguments.varied:
+            raise Unfit("no argument but floating data that may be another")
+        native = self.drawing.drawn(replace(key, family=NATIVE))[0]
+        reason = "the reference bears no other arguments"
+        for draw, told in arguments.draws(native, key.family, key.seed):
+            if self.reference.borne(draw) is None:
+                continue
+            try:
+                return self.fitting(replace(key, told=told), draw)
+            except Unfit as why:
+                reason = str(why)
+        raise Unfit(reason)
+
+    def nonfinite(self, key: Key) -> Case:
+        """With values that are not finite, or hardly.
+
+        Raises:
+            Unfit: nothing could be said about any element there.
+        """
+        if key.backward:
+            raise Unfit("right programs differ in gradients at values that are not finite")
+        draw, changed = self.drawing.drawn(key)
+        if not changed:
+            raise Unfit("no floating input whose values could be changed")
+        domain = self.reference.domain(draw)
+        if domain.demanding or domain.decisions >= MANY_DECISIONS:
+            raise Unfit("the reference takes probabilities or indices, or decides by values")
+        answer, base = self.reference.borne(draw), self.base(False)
+        if answer is None or answer.spec_text != base.spec_text:
+            raise Unfit("the reference raises there, or returns another structure")
+        expected = self.calibration.agreed(draw, answer, base.expected, only_nan=key.family == "nan")
+        if all(e.open is not None and bool(e.open.all()) for e in expected if isinstance(e.same, torch.Tensor)):
+            raise Unfit("the reference's own variations agree on no element")
+        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, {}, draw.loose)
+
+    def other_mode(self, key: Key) -> Case:
+        """In the module's other mode.
+
+        Raises:
+            Unfit: it makes no difference, or it does not run there.
+        """
+        draw = self.drawing.drawn(key)[0]
+        usual, answer = self.reference.borne(replace(draw, other_mode=False)), self.reference.borne(draw)
+        if usual is None or answer is None or _same(usual, answer):
+            raise Unfit("no other mode, or none that makes a difference")
+        expected = self.calibration.calibrated(draw, answer, lower=False)
+        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
+
+    def _bears(self, draw: Draw) -> bool:
+        answer, base = self.reference.borne(draw), self.base(False)
+        if answer is None or answer.spec_text != base.spec_text:
+            return False
+        pairs = zip(answer.leaves, base.expected, strict=True)
+        return all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs)
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    if one.spec_text != other.spec_text or one.buffers.keys() != other.buffers.keys():
+        return False
+    pairs = [*zip(one.leaves, other.leaves, strict=True), *[(one.buffers[name], other.buffers[name]) for name in one.buffers]]
+    return all(same_bits(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else repr(a) == repr(b) for a, b in pairs)
+
+
+__all__ = ["NONFINITE", "Further", "Unfit"]

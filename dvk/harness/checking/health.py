@@ -1,0 +1,165 @@
+"""Whether a problem can be solved without solving it: answers it accepts though nobody computed them from its inputs.
+
+Five such answers are held against the expected ones at the judge's own tolerance: zeros, one constant,
+the answer to other inputs, the answer under other weights, and the input itself. Reductions that
+concentrate, activations shrunk to a bias and affine parameters left at one and zero make problems
+accept them. What native inputs accept another family may still tell apart; then the problem is judged
+by that family, and the finding says so. What every family accepts makes a speedup worthless
+(`degenerate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dvk.harness.checking import compare
+from dvk.harness.checking.case import Case
+from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.input_families import NATIVE, NONFINITE
+
+if TYPE_CHECKING:
+    from dvk.harness.checking.cases import Cases
+
+EVERYWHERE = "on every kind of inputs tried"
+SAMPLE_ROWS = 64
+"""Looked at first: nearly every wrong answer is wrong there."""
+
+Answer = Sequence[Any]
+
+
+def health(cases: Cases) -> tuple[str, ...]:
+    """Findings such as `accepts zeros: on native inputs; told apart by zero_mean`; empty for a healthy problem."""
+    base = cases.get(cases.keys[0]) if cases.keys else None
+    if base is None:
+        return ()
+    tried = [base, *_families(cases)]
+    findings = []
+    for what, make in _PROBES.items():
+        fooled: list[str] = []
+        caught: list[str] = []
+        for case in tried:
+            answer = make(cases, case)
+            if answer is not None:
+                (fooled if accepts(case, answer) else caught).append(case.key.family)
+        if NATIVE in fooled:
+            where = f"on native inputs; told apart by {', '.join(dict.fromkeys(caught))}" if caught else EVERYWHERE
+            findings.append(f"accepts {what}: {where}")
+    return tuple(findings)
+
+
+def degenerate(findings: Sequence[str]) -> bool:
+    """No input of ours tells a real answer from a made-up one: no speedup on this problem counts."""
+    return any(finding.endswith(EVERYWHERE) for finding in findings)
+
+
+def accepts(case: Case, answer: Answer) -> bool:
+    """Every output tensor of `answer` is within what is admitted."""
+    pairs = [(a, want) for a, want in zip(answer, case.expected, strict=True) if isinstance(want.same, torch.Tensor)]
+    return all(_sampled(a, want) and compare.values(a, want)[1] is None for a, want in pairs)
+
+
+def _sampled(answer: torch.Tensor, want: Expected) -> bool:
+    """A few rows agree."""
+    if want.scale is None or want.same.numel() == 0:
+        return True
+    rows = len(want.scale)
+    chosen = slice(None, None, -(-rows // SAMPLE_ROWS))
+    same, mine = (compare.real(t).reshape(rows, -1)[chosen] for t in (want.same, answer))
+    few = replace(
+        want, same=same, truth=None, scale=want.scale[chosen], open=None if want.open is None else want.open.reshape(rows, -1)[chosen]
+    )
+    return bool(compare.errors(mine, same, few).worst <= 4 * want.admitted.worst) or not want.finite
+
+
+def _families(cases: Cases) -> Iterator[Case]:
+    seen = {NATIVE, *NONFINITE}  # a NaN tells an answer that has none from anything
+    for key in cases.keys:
+        if key.family not in seen and not key.other_mode and (case := cases.get(key)) is not None:
+            seen.add(key.family)
+            yield case
+
+
+def _zeros(cases: Cases, case: Case) -> Answer | None:
+    return [torch.zeros_like(e.same) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
+
+
+def _constant(cases: Cases, case: Case) -> Answer | None:
+    if all(not isinstance(e.same, torch.Tensor) or e.same.numel() <= 1 for e in case.expected):
+        return None  # a single number is always constant
+    return [_level(e.same) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
+
+
+def _other_inputs(cases: Cases, case: Case) -> Answer | None:
+    """The first timed draw's, for a native case; another family's under the same weights, for a family's."""
+    if case.key.family != NATIVE:
+        others = _families(cases)
+    elif case.backward:
+        others = filter(None, [cases.get(replace(case.key, seed=(case.key.seed + 1) % (1 << 31)))])
+    else:
+        others = iter([cases.fresh(0)])
+    for other in others:
+        alike = other.key.weights == case.key.weights and other.key.variant == case.key.variant and other is not case
+        if alike and (answer := _fitting([e.same for e in other.expected], case)) is not None:
+            return answer
+    return None
+
+
+def _other_weights(cases: Cases, case: Case) -> Answer | None:
+    other = 0 if case.key.weights else 1
+    cases.state(other)  # vets the set
+    if cases.sets.effective(other) == case.key.weights:
+        return None
+    try:
+        found = cases.reference.run(replace(case.draw, weights=other))
+    except Exception:  # noqa: BLE001 - other weights may not go with a family's inputs
+        return None
+    return _fitting(found.leaves, case)
+
+
+def _inputs(cases: Cases, case: Case) -> Answer | None:
+    answer = []
+    for want in case.expected:
+        same = want.same
+        like = [t for t in case.inputs if isinstance(same, torch.Tensor) and t.shape == same.shape and t.dtype == same.dtype]
+        if isinstance(same, torch.Tensor) and not like:
+            return None
+        answer.append(like[0] if like else same)
+    return answer
+
+
+def _fitting(answer: list[Any], case: Case) -> Answer | None:
+    """`answer` where it has the case's shapes."""
+    if len(answer) != len(case.expected):
+        return None
+    pairs = list(zip(answer, case.expected, strict=True))
+    fits = all(not isinstance(e.same, torch.Tensor) or (isinstance(a, torch.Tensor) and a.shape == e.same.shape) for a, e in pairs)
+    return answer if fits else None
+
+
+def _level(tensor: torch.Tensor) -> torch.Tensor:
+    """The mean of what is finite, everywhere; the median for exact types."""
+    if tensor.numel() == 0 or tensor.dtype is torch.bool:
+        return torch.zeros_like(tensor)
+    if tensor.is_floating_point() or tensor.is_complex():
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        total, count = tensor.sum(dtype=wide), tensor.numel()
+        if not total.isfinite():  # to ask every element takes three times as long
+            finite = tensor.isfinite()
+            total, count = torch.where(finite, tensor, 0).sum(dtype=wide), int(finite.sum())
+        return torch.full_like(tensor, total.item() / max(count, 1))
+    return torch.full_like(tensor, int(tensor.reshape(-1).median()))
+
+
+_PROBES: dict[str, Callable[[Cases, Case], Answer | None]] = {
+    "zeros": _zeros,
+    "one constant": _constant,
+    "the answer to other inputs": _other_inputs,
+    "the answer under other weights": _other_weights,
+    "its input as the answer": _inputs,
+}
+
+__all__ = ["accepts", "degenerate", "health"]

@@ -1,0 +1,182 @@
+"""Inputs besides floating values, varied as far as the reference bears it: numbers, flags, masks, lengths, indices, labels.
+
+A kernel that has the example's scale written in, never reads a mask that happens to be full, or does not know of `ignore_index` is
+right on every draw of get_inputs() there may be. So whatever is no floating data is drawn otherwise in three families:
+
+    arguments   masks with rows of every density, integers over their whole range, values that the reference treats apart among
+                them, other numbers and flags
+    edges       one thing throughout: a mask that is full, empty or causal, equal, smallest, largest or sorted integers
+    exceptions  the example's, but for a few single elements: who looks at a sample to tell whether they matter does not see them
+
+What may be drawn is found out once a task by trying (`Bears`): it must run, return what the native call does and be finite where
+that is. The range of an integer that indexes is that of what it indexes (`input_usage`), of any other it is the example's, and 0 or 1
+where these are borne. Values that only happen to be accepted, such as positions counted from the end, are no honest kernel's duty
+and not drawn; sorted integers that index nothing stay sorted, places that are written stay different.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dvk.harness.checking import input_variations
+from dvk.harness.checking.input_usage import Use
+from dvk.harness.checking.input_variations import Maker
+from dvk.harness.checking.reference_runs import Draw
+
+EDGES, EXCEPTIONS = "edges", "exceptions"
+MOST_NUMBERS = 4
+"""Other values of one number that are found, and twice as many that are tried."""
+MOST_TRIED = 64
+"""Calls of the reference, in all: a call of many arguments keeps some of them."""
+REDUCTIONS = ("mean", "sum", "none")
+
+Bears = Callable[[Draw], bool]
+Uses = Callable[[Draw, list[torch.Tensor]], list[Use]]
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A leaf of the call, and how it may be drawn: a maker for tensors, other values for the rest."""
+
+    name: str
+    make: Maker | None = None
+    values: tuple[Any, ...] = ()
+
+
+class Arguments:
+    """How the arguments of one task's calls vary.
+
+    Args:
+        native: a call of the size at which they will be varied.
+        names: of its leaves.
+        absent: numbers of leaves that may be None by the signature of forward.
+        texts: constants of forward that an argument may be compared with.
+        bears: whether the reference bears a call.
+        uses: what it does with integers and masks of a call.
+        varies: whether a floating tensor is data, which other families vary.
+        seed: secret.
+    """
+
+    def __init__(
+        self, native: Draw, names: list[str], absent: set[int], texts: tuple[str, ...], bears: Bears, uses: Uses,
+        varies: Callable[[torch.Tensor], bool], seed: int,
+    ):
+        self._native, self._bears, self._random = native, bears, random.Random(seed)
+        self._leaves, self._spec = pytree.tree_flatten((native.args, native.kwargs))
+        self._tried = 0
+        self.varied: dict[int, Varied] = {}
+        whole = [n for n, leaf in enumerate(self._leaves) if _counts(leaf)]
+        known = dict(zip(whole, uses(native, [self._leaves[n] for n in whole]), strict=True)) if whole else {}
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, torch.Tensor):
+                found = Varied(names[number], self._maker(number, leaf, known.get(number), varies), self._values(number, absent, ()))
+            else:
+                found = Varied(names[number], None, self._values(number, absent, texts))
+            if found.make is not None or found.values:
+                self.varied[number] = found
+
+    def draws(self, native: Draw, family: str, seed: int) -> Iterator[tuple[Draw, str]]:
+        """Variations of a native call, with what is other than a tensor in words; the boldest first, less at a time later."""
+        chance = random.Random(seed)
+        order = chance.sample(sorted(self.varied), len(self.varied))
+        for chosen in [order, order, *[[number] for number in order]]:
+            yield self._drawn(native, set(chosen), family, chance)
+
+    def _drawn(self, native: Draw, chosen: set[int], family: str, chance: random.Random) -> tuple[Draw, str]:
+        leaves, told = list(pytree.tree_leaves((native.args, native.kwargs))), []
+        for number in sorted(chosen):
+            one, leaf = self.varied[number], leaves[number]
+            other = bool(one.values) and (one.make is None or chance.random() < 0.25) and family != EXCEPTIONS
+            if other:
+                leaves[number] = chance.choice(one.values)
+                told.append(f"{one.name}={_shown(leaves[number])}")
+            elif one.make is not None:
+                made = input_variations.applied(one.make, leaf, chance, family == EDGES)
+                leaves[number] = input_variations.few(leaf, made, chance) if family == EXCEPTIONS else made
+        return self._with(native, leaves), ", ".join(told)
+
+    def _with(self, native: Draw, leaves: list[Any]) -> Draw:
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        return replace(native, args=args, kwargs=kwargs)
+
+    # ------------------------------------------------------------ finding out
+
+    def _bears_leaf(self, number: int, value: Any) -> bool:
+        self._tried += 1
+        if self._tried > MOST_TRIED:
+            return False
+        leaves = list(self._leaves)
+        leaves[number] = value
+        return self._bears(self._with(self._native, leaves))
+
+    def _bears_maker(self, number: int, make: Maker) -> bool:
+        leaf = self._leaves[number]
+        return all(self._bears_leaf(number, input_variations.applied(make, leaf, self._random, False)) for _ in range(2))
+
+    def _maker(self, number: int, leaf: torch.Tensor, use: Use | None, varies: Callable[[torch.Tensor], bool]) -> Maker | None:
+        if leaf.numel() == 0 or leaf.layout is not torch.strided:
+            return None
+        if leaf.dtype is torch.bool:
+            makers = input_variations.masks(leaf)
+        elif use is not None:
+            makers = input_variations.integers(leaf, use, lambda value: self._bears_leaf(number, _with_one(leaf, value, self._random)))
+        elif leaf.is_floating_point() and not varies(leaf):
+            makers = input_variations.few_floats(leaf)
+        else:
+            return None
+        return next((make for make in makers if self._bears_maker(number, make)), None)
+
+    def _values(self, number: int, absent: set[int], texts: tuple[str, ...]) -> tuple[Any, ...]:
+        """Others than the leaf's that are borne."""
+        leaf = self._leaves[number]
+        tried = [None] if number in absent and leaf is not None else []
+        if not isinstance(leaf, torch.Tensor):
+            tried = [*_others(leaf, self._sizes(), texts, self._random)[: 2 * MOST_NUMBERS], *tried]
+        found: list[Any] = []
+        for value in tried:
+            if len(found) < MOST_NUMBERS and self._bears_leaf(number, value):
+                found.append(value)
+        return tuple(found)
+
+    def _sizes(self) -> set[int]:
+        return {size for leaf in self._leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape}
+
+
+def _counts(leaf: Any) -> bool:
+    """An integer tensor; masks are no numbers."""
+    dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    return dense and leaf.dtype is not torch.bool and not (leaf.is_floating_point() or leaf.is_complex())
+
+
+def _with_one(leaf: torch.Tensor, value: int, chance: random.Random) -> torch.Tensor:
+    made = leaf.clone(memory_format=torch.contiguous_format)
+    made.view(-1)[chance.randrange(made.numel())] = value
+    return made
+
+
+def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.Random) -> list[Any]:
+    """Values that could stand in a number's, flag's or word's place."""
+    if isinstance(value, bool):
+        return [not value]
+    if type(value) is float:
+        near = [value * chance.uniform(0.3, 0.9), value * chance.uniform(1.2, 2.5), value + chance.uniform(0.2, 0.7)]
+        return [other for other in (*near, -value, 0.0, 1.0) if other != value]
+    if type(value) is int:
+        below = [chance.randint(1, value - 1), value // 2] if value > 1 else []
+        around = [value - 1, value + 1] if value >= 0 and value not in sizes else [value - 1] if value >= 1 else [value + 1, value - 1]
+        found = dict.fromkeys([*below, *around, 0, 1])
+        return [other for other in found if other != value and (other >= 0 or value < 0)]
+    if isinstance(value, str):
+        known = REDUCTIONS if value in REDUCTIONS else texts
+        return [other for other in known if other != value]
+    return []
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)

@@ -1,0 +1,136 @@
+"""Draws of one task's inputs: native ones, those of a family, and calls whose arguments are other than the example's.
+
+Families are drawn in a smaller batch where the native one is large (`case_keys.reduced`) and the reference accepts it, all from one
+native draw: drawing it costs as much as a full one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dvk.harness.checking.case_keys import Key, beyond, reduced
+from dvk.harness.checking.input_arguments import Arguments
+from dvk.harness.checking.input_families import NATIVE, NONFINITE, derive, kind_of
+from dvk.harness.checking.reference_runs import Draw, Reference
+from dvk.harness.seeds import derived
+from dvk.records import ShapeVariant
+from dvk.tasks import entry
+from dvk.tasks.build import Built
+from dvk.tasks.input_sampler import Call
+from dvk.tasks.trees import map_tensors, named_tensors
+
+MOST_TEXTS = 8
+
+
+class Drawing:
+    """Where the inputs of one task come from.
+
+    Args:
+        built: the reference.
+        reference: the same, run in variations.
+        seed: secret.
+    """
+
+    def __init__(self, built: Built, reference: Reference, seed: int):
+        self.built, self.reference, self.seed = built, reference, seed
+        self.small = reduced(built.task)
+        self._pools: dict[int, Call] = {}
+        self._arguments: Arguments | None = None
+
+    def cheap(self) -> str:
+        """The variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
+        if self.small is not None and not self._pools:
+            try:
+                draw = self.drawn(Key(self.small.name, NATIVE, 0, 0))[0]
+                if beyond(self.small, self.built.task, [t for _, t in named_tensors((draw.args, draw.kwargs))]):
+                    raise ValueError("integers may index what is smaller now")  # at which a GPU ends the process
+                self.reference.run(draw)
+            except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
+                self.small = None
+        return self.small.name if self.small is not None else NATIVE
+
+    def drawn(self, key: Key, keep_sign: bool = False) -> tuple[Draw, list[torch.Tensor]]:
+        """The inputs of a key, and the native tensors that its family changed."""
+        small = self.small
+        if small is not None and key.variant == small.name:
+            args, kwargs = self._pool(small, max(key.weights, 1))
+        else:
+            args, kwargs = self.built.inputs(key.seed, key.variant)
+        seed = derived(self.seed, "call", key.seed)
+        native = Draw(args, kwargs, seed, key.weights, key.backward, other_mode=key.other_mode)
+        changed: list[torch.Tensor] = []
+        if key.family == NATIVE:
+            return native, changed
+        domain = self.reference.domain(native)
+        generator = torch.Generator(self.built.task.device).manual_seed(key.seed + 1)
+        loose: list[bool] = []
+        chance = random.Random(key.seed)
+        spares = key.family in NONFINITE and chance.random() < 0.8
+        """Not all inputs need be spoilt: what one of them does to the answer may hide what another does."""
+
+        def other(tensor: torch.Tensor) -> torch.Tensor:
+            kind = kind_of(tensor, domain)
+            loose.append(kind != "fixed")
+            made = tensor if spares and chance.random() < 0.5 else derive(key.family, tensor, kind, generator, keep_sign)
+            if made is not tensor:
+                changed.append(tensor)
+            return made
+
+        made = map_tensors(other, (args, kwargs))
+        if spares and not changed:
+            loose, spares = [], False
+            made = map_tensors(other, (args, kwargs))
+        args, kwargs = made
+        return Draw(args, kwargs, seed, key.weights, key.backward, loose), changed
+
+    def arguments(self, bears: Callable[[Draw], bool]) -> Arguments:
+        """How the call's arguments vary; found out at first ask.
+
+        Args:
+            bears: whether the reference bears a call.
+        """
+        if self._arguments is None:
+            native = self.drawn(Key(self.cheap(), NATIVE, 0, derived(self.seed, "arguments")))[0]
+            forward = self.built.model.forward
+            names, absent = self._leaves(native, forward)
+            data = partial(_is_data, self.reference, native)
+            seed = derived(self.seed, "varied")
+            self._arguments = Arguments(native, names, absent, _texts(forward), bears, self.reference.uses, data, seed)
+        return self._arguments
+
+    def _pool(self, small: ShapeVariant, number: int) -> Call:
+        if number not in self._pools:
+            self._pools[number] = self.built.inputs(derived(self.seed, "pool", number), small)
+        return self._pools[number]
+
+    def _leaves(self, native: Draw, forward: Callable[..., Any]) -> tuple[list[str], set[int]]:
+        """Names of a call's leaves, and the numbers of those that may be None."""
+        positional = self.built.input_names(native.args)
+        optional = {p.name for p in entry.parameters(forward) if p.default is None}
+        names: list[str] = []
+        absent: set[int] = set()
+        for number, (path, _) in enumerate(pytree.tree_flatten_with_path((native.args, native.kwargs))[0]):
+            steps: list[Any] = [getattr(step, "idx", getattr(step, "key", getattr(step, "name", step))) for step in path]
+            first = positional[steps[1]] if steps[0] == 0 else str(steps[1])
+            names.append(".".join([first, *map(str, steps[2:])]))
+            if len(steps) == 2 and first in optional:
+                absent.add(number)
+        return names, absent
+
+
+def _is_data(reference: Reference, native: Draw, tensor: torch.Tensor) -> bool:
+    return kind_of(tensor, reference.domain(native)) != "fixed"
+
+
+def _texts(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """Words in the code of forward that an argument may be compared with."""
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    found = [c for c in (code.co_consts if code is not None else ()) if isinstance(c, str) and c.isidentifier()]
+    return tuple(found[:MOST_TEXTS])

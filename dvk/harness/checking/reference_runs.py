@@ -1,0 +1,349 @@
+"""The reference, run in its own precision, in float64, on coarsened values and with noise, under any weight set.
+
+Executes the user's code, so it belongs to the referee. Whatever a variation raises means that there is
+no such answer, not that the task is broken; only a plain `run` lets exceptions through.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from dvk.harness.checking.input_domains import Domain, Watch
+from dvk.harness.checking.input_families import kind_of
+from dvk.harness.checking.input_usage import Trace, Use
+from dvk.harness.checking.nonfinite_spread import Spread, Way
+from dvk.harness.checking.rounding_noise import Shake, coarsened, shaken
+from dvk.harness.checking.weight_sets import WeightSets
+from dvk.harness.checking.written_inputs import WrittenInputs, fresh
+from dvk.harness.transport.calls import Buffers, Called, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
+from dvk.tasks.trees import map_tensors, named_tensors
+
+PATIENCE_S = 20.0
+"""For one call on values of our making."""
+
+
+@dataclass
+class Draw:
+    """The inputs of one call."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    seed: int
+    weights: int
+    backward: bool = False
+    loose: list[bool] | None = None
+    """By input tensor, whether noise may touch it; None: see `input_families.kind_of`."""
+    other_mode: bool = False
+    """In train mode where the module was loaded in eval mode, and the reverse."""
+
+
+@dataclass
+class Answer:
+    """What a call returned, and the buffers it left."""
+
+    leaves: list[Any]
+    spec_text: str
+    names: list[str]
+    buffers: Buffers = field(default_factory=dict)
+
+
+class WritesInput(Exception):
+    """The reference writes an input in place that no record of the task names."""
+
+
+class Reference:
+    """The reference of a task under its weight sets.
+
+    Args:
+        model: the live reference; its weights and buffers are this object's to change.
+        sets: the weight sets.
+        twin: it may be run in float64.
+        written: the inputs that it writes.
+    """
+
+    def __init__(self, model: nn.Module, sets: WeightSets, twin: bool, written: WrittenInputs):
+        self.model = model
+        self.written = written
+        self.sets = sets
+        self._constructed = buffers_of(model)
+        self._current: int | None = 0
+        self._double: nn.Module | None = None
+        self._double_tried = not twin
+        self._on_cpu: nn.Module | None = None
+        self._domain: Domain | None = None
+        self._keeps: dict[tuple[Any, ...], set[int]] = {}
+        self.gives_buffers = False
+        """A buffer of its own, or a part of one, was among what it returned."""
+
+    def initial(self, weights: int) -> Buffers:
+        """All buffers before a call under a weight set."""
+        state = self.sets.state(weights)
+        return {name: state.get(name, value) for name, value in self._constructed.items()}
+
+    def use(self, weights: int) -> None:
+        """Load a weight set into the reference, buffers as before any call."""
+        weights = self.sets.effective(weights)
+        if weights != self._current:
+            self.model.load_state_dict(self.sets.state(weights))
+            self._current = weights
+        put_buffers(self.model, self.initial(weights))
+
+    def run(self, draw: Draw) -> Answer:
+        """The reference's own answer.
+
+        Raises:
+            NotDifferentiable: `draw.backward`, and it has no gradient.
+            WritesInput: it writes an input that it leaves alone on the example inputs.
+        """
+        self.use(draw.weights)
+        before = _versions(draw)
+        with in_mode(self.model, draw.other_mode):
+            given = self._call(self.model, draw.args, draw.kwargs, draw, separate=False)
+        if _versions(draw) != before:
+            raise WritesInput("it writes an input in place here, and does not on the example inputs")
+        result = apart(self.model, given)
+        pairs = zip(describe(given)[0], describe(result)[0], strict=True)
+        self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
+        after = buffers_of(self.model)
+        put_buffers(self.model, self.initial(draw.weights))
+        return Answer(*describe(result), leaf_names(result), after)
+
+    def keeps(self, draw: Draw) -> set[int]:
+        """Numbers of the leaves that lie in memory which it keeps and returns again, or in its buffers, which are put back between calls.
+
+        Weights and inputs count, too: of what lies there nobody expects that it stays.
+        """
+        key = draw.backward, *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))]
+        if key not in self._keeps:
+            self.use(draw.weights)
+            args, kwargs = self._fresh(draw)  # the same for both calls: outputs that lie in inputs count
+            one, buffers = self._given(draw, args, kwargs), {_memory(buffer) for buffer in self.model.buffers()}
+            other = self._given(draw, args, kwargs)
+            put_buffers(self.model, self.initial(draw.weights))
+            kept = {*buffers, *map(_memory, other)} - {0}
+            self._keeps[key] = {number for number, leaf in enumerate(one) if _memory(leaf) in kept}
+        return self._keeps[key]
+
+    def run_with(self, draw: Draw, state: dict[str, Any]) -> Answer | None:
+        """The answer under weights of no set; None where it has none."""
+
+        def run() -> Any:
+            self._current = None
+            self.model.load_state_dict(state)
+            return self._call(self.model, draw.args, draw.kwargs, draw)
+
+        try:
+            return self._attempt(run)
+        finally:
+            self.use(draw.weights)
+
+    def truth(self, draw: Draw) -> Answer | None:
+        """The answer of the module deep-copied to float64."""
+
+        def run() -> Any:
+            model = self._double_model()
+            if model is None:
+                raise TypeError("no float64 twin")
+            model.load_state_dict(self.sets.state(draw.weights))
+            put_buffers(model, self.initial(draw.weights))
+            args, kwargs = map_tensors(_widened, (draw.args, draw.kwargs))
+            with in_mode(model, draw.other_mode):
+                return self._call(model, args, kwargs, draw)
+
+        return self._attempt(run)
+
+    def lowered(self, draw: Draw, bits: int, outputs: bool) -> Answer | None:
+        """The answer where inputs and weights, and `outputs` too if asked, have only `bits` significant bits."""
+
+        def run() -> Any:
+            inward = self.domain(draw).demanding
+            state = self.sets.state(draw.weights)
+            self._current = None
+            self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
+            args, kwargs = map_tensors(lambda t: coarsened(t, bits, inward), (draw.args, draw.kwargs))
+            with in_mode(self.model, draw.other_mode):
+                result = self._call(self.model, args, kwargs, draw)
+            return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
+
+        try:
+            return self._attempt(run)
+        finally:
+            self.use(draw.weights)
+
+    def disturbed(self, draw: Draw, seed: int, strong: bool = False) -> Answer | None:
+        """The answer with rounding noise in inputs and in every operator's result; `strong`: see `Shake`."""
+
+        def run() -> Any:
+            domain = self.domain(draw)
+            self.use(draw.weights)
+            loose = iter(draw.loose) if draw.loose is not None else None
+
+            def noisy(tensor: torch.Tensor) -> torch.Tensor:
+                free = next(loose) if loose is not None else kind_of(tensor, domain) != "fixed"
+                return shaken(tensor, seed, domain.demanding, strong) if free else tensor
+
+            args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
+            with in_mode(self.model, draw.other_mode):
+                return self._call(self.model, args, kwargs, draw, Shake(seed, domain.demanding, strong))
+
+        try:
+            return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def otherwise(self, draw: Draw) -> Answer | None:
+        """The answer by PyTorch's plainer algorithms."""
+
+        def run() -> Any:
+            self.use(draw.weights)
+            with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+                return self._call(self.model, draw.args, draw.kwargs, draw)
+
+        try:
+            return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def spread(self, draw: Draw, way: Way) -> tuple[Answer | None, bool]:
+        """The answer with products as another program may have them (`nonfinite_spread`), and whether it throws away some of what they give."""
+        mode = Spread(way)
+
+        def run() -> Any:
+            self.use(draw.weights)
+            return self._call(self.model, draw.args, draw.kwargs, draw, mode)
+
+        try:
+            return self._attempt(run), mode.chooses
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
+    def domain(self, draw: Draw) -> Domain:
+        """What its operators ask of inputs; the first `draw` this is called with is a native one."""
+        if self._domain is None:
+            watch = Watch()
+            self.use(draw.weights)
+            call(self.model, *self._fresh(draw), draw.seed, False, watch)
+            put_buffers(self.model, self.initial(draw.weights))
+            self._domain = watch.domain
+        return self._domain
+
+    def uses(self, draw: Draw, tensors: list[torch.Tensor]) -> list[Use]:
+        """What becomes of integers and masks among the inputs."""
+        trace = Trace(tensors)
+        self.use(draw.weights)
+        with trace:  # copies of what it follows are followed, too
+            args, kwargs = self._fresh(draw)
+        call(self.model, args, kwargs, draw.seed, False, trace)
+        put_buffers(self.model, self.initial(draw.weights))
+        return trace.uses
+
+    def borne(self, draw: Draw) -> Answer | None:
+        """Its answer to a call of our making, if it has one. On a GPU it is tried on a CPU first: a bad index ends the process there."""
+        tensors = [t for _, t in named_tensors((draw.args, draw.kwargs))]
+        if any(t.device.type != "cpu" for t in tensors) and not self._runs_on_cpu(draw):
+            return None
+        try:
+            with patience(PATIENCE_S):
+                return self.run(draw)
+        except Exception:  # noqa: BLE001 - values of our making
+            put_buffers(self.model, self.initial(draw.weights))
+            return None
+
+    def release(self) -> None:
+        """Drop the float64 twin; it is made again when needed."""
+        if self._double is not None:
+            self._double, self._double_tried = None, False
+
+    def _runs_on_cpu(self, draw: Draw) -> bool:
+        try:
+            if self._on_cpu is None:
+                self._on_cpu = copy.deepcopy(self.model).cpu()
+            args, kwargs = map_tensors(lambda t: t.cpu(), self._fresh(draw))
+            call(self._on_cpu, args, kwargs, draw.seed)
+        except Exception:  # noqa: BLE001 - what a CPU cannot do is not tried elsewhere
+            return False
+        return True
+
+    def _given(self, draw: Draw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+        fixed = self.written.positions(args, kwargs)
+        leaves, _ = describe(call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed))
+        return leaves
+
+    def _fresh(self, draw: Draw) -> tuple[list[Any], dict[str, Any]]:
+        """Args and kwargs of a call, with copies of what it writes."""
+        return fresh(draw.args, draw.kwargs, self.written.positions(draw.args, draw.kwargs))
+
+    def _call(
+        self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: Draw, under: AbstractContextManager[Any] | None = None,
+        separate: bool = True,
+    ) -> Any:
+        """One call of the reference or of a variation of it, on copies of what it writes; those count as outputs."""
+        fixed = self.written.positions(args, kwargs)
+        args, kwargs = fresh(args, kwargs, fixed) if fixed else (args, kwargs)
+        returned = call(model, args, kwargs, draw.seed, draw.backward, under, separate, fixed)
+        return Called(returned, self.written.values(args, kwargs)) if fixed else returned
+
+    def _attempt(self, run: Callable[[], Any]) -> Answer | None:
+        try:
+            result = run()
+        except Exception:  # noqa: BLE001 - a module that cannot run in a variation is judged without it
+            return None
+        return Answer(*describe(result), leaf_names(result))
+
+    def _double_model(self) -> nn.Module | None:
+        if not self._double_tried:
+            self._double_tried = True
+            try:
+                self._double = copy.deepcopy(self.model).double()
+            except Exception:  # noqa: BLE001 - as above
+                self._double = None
+        return self._double
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """The body's Python, a loop that waits for a value that never comes say, is ended after so long; in the main thread only.
+
+    Raises:
+        TimeoutError: it was.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ended(*_: object) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ended)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _versions(draw: Draw) -> list[int]:
+    """Of all input tensors: each in-place write is another."""
+    return [0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))]
+
+
+def _memory(leaf: Any) -> int:
+    """Where a strided tensor's memory begins; 0 for anything else."""
+    return leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided else 0
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -1,0 +1,54 @@
+"""Kernels of CUDA C++ text in a recording: compiled by NVRTC for the GPU that is not there."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from dvk.errors import MachineError
+from dvk.harness.launch_plans.calls import Gpu
+from dvk.harness.launch_plans.launches import pointer
+from dvk.harness.launch_plans.plan import Launch
+from dvk.harness.launch_plans.tape import Tape
+from dvk.harness.toolchain import nvrtc
+
+ALIGNED, UNALIGNED = "-DDVK_ALIGNED=1", "-DDVK_ALIGNED=0"
+"""The first promises a kernel that all addresses are multiples of 16 bytes."""
+LIBRARY = ctypes.CDLL  # candidates are refused it while they are recorded
+
+
+class CudaKernels:
+    """What `dvk_record.cuda_kernel` answers."""
+
+    def __init__(self, gpu: Gpu, tape: Tape):
+        self.gpu, self.tape = gpu, tape
+        self._compiled: dict[tuple[str, ...], str] = {}
+
+    def kernel(self, source: str, name: str, options: Sequence[str]) -> Callable[..., None]:
+        """A function that notes launches of `name`: an `extern "C"` kernel whose parameters are all pointers."""
+
+        def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, tensors: Sequence[Any]) -> None:
+            pointers = tuple(pointer(self.tape, tensor) for tensor in tensors)
+            aligned = all(p.modulo16 == 0 for p in pointers)
+            flags = [option if aligned or option != ALIGNED else UNALIGNED for option in options]
+            self.tape.launch(Launch(cubin=self._code(source, flags), name=name, grid=grid, block=block, shared_bytes=shared_bytes,
+                                    args=pointers))
+
+        return launch
+
+    def _code(self, source: str, options: list[str]) -> str:
+        key = (source, *options)
+        if key not in self._compiled:
+            arch = f"sm_{self.gpu.arch}"
+            folder = Path(tempfile.gettempdir()) / "dvk-recorded"  # the runner's own: shared caches are not for it to write
+            try:
+                with mock.patch.object(ctypes, "CDLL", LIBRARY):
+                    module = nvrtc.compile_cuda(source, [arch], options=options, folder=folder)[arch]
+            except MachineError as error:
+                raise self.tape.refusals.refuse(f"NVRTC is missing: {error.message}") from None
+            self._compiled[key] = self.tape.keep(module.image)
+        return self._compiled[key]

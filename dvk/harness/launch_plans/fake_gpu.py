@@ -1,0 +1,160 @@
+"""A GPU that is not there: what candidates and Triton ask of one is answered from its description.
+
+For a process that only records. `torch.cuda` says what the referee's GPU is; what would need a real one
+(streams, events, graphs) is refused. Triton gets a driver of ours: it names the target, so kernels are
+compiled for it, and where others would launch, it notes the launch. Nothing is patched inside Triton; the
+driver protocol is the same from 3.2 to 3.9.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses import fake_tensor
+
+from dvk.harness.launch_plans.calls import Gpu
+from dvk.harness.launch_plans.cuda_text import CudaKernels
+from dvk.harness.launch_plans.guard import idle_guard
+from dvk.harness.launch_plans.launches import Launcher, Trials
+from dvk.harness.launch_plans.tape import Tape
+
+HOOK = "dvk_record"
+"""A module of this name in `sys.modules` says that launches are recorded. Its TENSORS are the types of fake tensors; its
+`cuda_kernel(source, name, options)` stands for a kernel of CUDA C++: `kernel(grid, block, shared_bytes, tensors)` launches it."""
+NEEDS_A_GPU = ("Stream", "Event", "ExternalStream", "CUDAGraph", "graph", "stream", "set_stream", "make_graphed_callables",
+               "current_stream", "default_stream")
+QUIET = ("synchronize", "empty_cache", "init", "_lazy_init", "set_device", "reset_peak_memory_stats")
+
+
+@contextmanager
+def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
+    """Within it, the process believes in `gpu`; launches go to `tape`."""
+    refuse = tape.refusals.refuse
+    properties = SimpleNamespace(**gpu.properties)
+
+    def refused(what: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            raise refuse(f"it uses {what}")
+        return call
+
+    answers: dict[str, Any] = {
+        "is_available": lambda: True, "is_initialized": lambda: False, "device_count": lambda: 1, "current_device": lambda: 0,
+        "get_device_properties": lambda device=None: properties, "get_device_capability": lambda device=None: gpu.capability,
+        "get_device_name": lambda device=None: str(gpu.properties.get("name", "")),
+        "is_bf16_supported": lambda *a, **k: gpu.capability >= (8, 0), "_exchange_device": lambda index: 0,
+        "_maybe_exchange_device": lambda index: 0, "is_current_stream_capturing": lambda: False,
+        **{name: lambda *a, **k: None for name in QUIET},
+        **{name: refused(f"torch.cuda.{name}") for name in NEEDS_A_GPU},
+    }
+    hook = ModuleType(HOOK)
+    hook.TENSORS = (fake_tensor.FakeTensor,)  # type: ignore[attr-defined]
+    hook.cuda_kernel = CudaKernels(gpu, tape).kernel  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        stack.enter_context(idle_guard())
+        patch = lambda target, name, value: stack.enter_context(mock.patch.object(target, name, value, create=True))  # noqa: E731
+        for name, answer in answers.items():
+            patch(torch.cuda, name, answer)
+        patch(torch, "compile", refused("torch.compile"))
+        patch(torch.utils, "swap_tensors", _swap)
+        patch(torch.accelerator, "current_accelerator", lambda *a, **k: torch.device("cuda"))
+        # The fake mode itself must go on knowing that there is no GPU.
+        patch(fake_tensor, "init_gpu_context", lambda *a, **k: None)
+        patch(fake_tensor.FakeTensorMode, "avoid_device_init", True)
+        patch(fake_tensor.FakeTensor, "data_ptr", lambda tensor: tape.address(tensor))
+        sys.modules[HOOK] = hook
+        stack.callback(sys.modules.pop, HOOK, None)
+        patch(ctypes, "CDLL", refused("a foreign library"))
+        patch(threading.Thread, "start", refused("threads"))
+        # Without line numbers equal kernels have equal code. A cache that others read is not for candidates to write.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dvk-triton-", ignore_cleanup_errors=True))
+        stack.enter_context(mock.patch.dict(os.environ, {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_CACHE_DIR": folder}))
+        if importlib.util.find_spec("triton") is not None:
+            stack.enter_context(_driver(Driver(gpu, tape)))
+        yield
+
+
+def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
+    """torch.utils.swap_tensors without its refusal of weak references, which fake modes hold to their tensors."""
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)
+
+
+@contextmanager
+def _driver(driver: Driver) -> Iterator[None]:
+    from triton.runtime import driver as active
+
+    active.set_active(driver)
+    try:
+        yield
+    finally:
+        active._active = None
+
+
+class Driver:
+    """Triton's driver for a GPU that is not there."""
+
+    def __init__(self, gpu: Gpu, tape: Tape):
+        self.gpu, self.tape = gpu, tape
+        self.utils = self
+        self.trials = Trials(tape)
+        self.launcher_cls = lambda source, metadata: Launcher(source, metadata, tape, self.trials)
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self.gpu.arch, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return self.gpu.capability
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def map_python_to_cpp_type(self, kind: str) -> str:
+        raise self.tape.refusals.refuse("it builds a launcher of its own")
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """What an autotuner measures with: the configuration is noted, and the first one wins until somebody can measure."""
+        def measure(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
+            time = self.trials.attempt(call)
+            return time if quantiles is None else [time] * len(quantiles)
+
+        return measure
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        known = self.gpu.properties
+        number = lambda name, default: int(known.get(name) or default)  # noqa: E731
+        return {"max_shared_mem": self.gpu.max_shared_bytes, "max_num_regs": number("regs_per_multiprocessor", 65536),
+                "multiprocessor_count": number("multi_processor_count", 1), "warpSize": 32,
+                "sm_clock_rate": number("clock_rate", 0), "mem_clock_rate": number("memory_clock_rate", 0),
+                "mem_bus_width": number("memory_bus_width", 0)}
+
+    def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
+        """Nothing is loaded: the code is kept, and its key goes to the launcher in the place of a handle."""
+        return None, self.tape.keep(bytes(code)), 0, 0, 1024
+
+    def unload_module(self, module: None) -> None:
+        pass

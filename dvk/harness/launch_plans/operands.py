@@ -1,0 +1,76 @@
+"""From what a plan says to what an operator is given: operators by name, operands, constants, memory that must not matter."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from dvk.harness.launch_plans.operators import allowed
+from dvk.harness.launch_plans.plan import Const, PlanError
+
+KINDS = {"dtype", "layout", "memory_format"}
+
+
+def operator(op: str) -> Callable[..., Any]:
+    """The operator of a name.
+
+    Raises:
+        PlanError: there is none, or a plan may not use it.
+    """
+    try:
+        found: Callable[..., Any] = allowed(op)
+    except (KeyError, AttributeError):
+        raise PlanError(f"{op} is not an operator that a plan may use") from None
+    return found
+
+
+def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device) -> Any:
+    """An operand from its encoding.
+
+    Raises:
+        PlanError: it has none.
+    """
+    if isinstance(operand, dict):
+        if len(operand) != 1:
+            raise PlanError(f"malformed operand {operand}")
+        (kind, inner), = operand.items()
+        if kind == "ref":
+            return values[inner]
+        if kind == "float" and inner in ("inf", "-inf", "nan"):
+            return float(inner)
+        if kind == "device":
+            return torch.device("cpu") if inner == "cpu" else device
+        found = getattr(torch, str(inner), None)
+        if kind in KINDS and isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+            return found
+        raise PlanError(f"malformed operand {operand}")
+    if isinstance(operand, (list, tuple)):
+        return [live(item, values, device) for item in operand]
+    return operand
+
+
+def constant(const: Const) -> torch.Tensor:
+    """A constant's tensor, on the host.
+
+    Raises:
+        PlanError: its data are not those of its layout.
+    """
+    layout = const.layout
+    raw = bytearray(base64.b64decode(const.data))
+    dtype = getattr(torch, layout.dtype, None)
+    if not isinstance(dtype, torch.dtype) or len(raw) != torch.Size(layout.shape).numel() * dtype.itemsize:
+        raise PlanError("a constant's data do not fit its layout")
+    return torch.frombuffer(raw, dtype=dtype).reshape(layout.shape) if raw else torch.empty(layout.shape, dtype=dtype)
+
+
+def fill(tensor: torch.Tensor, value: float) -> None:
+    """Set memory that nothing may rely on."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        tensor.fill_(value)
+    elif tensor.dtype is torch.bool:
+        tensor.fill_(True)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).min)

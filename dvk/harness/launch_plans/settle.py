@@ -1,0 +1,178 @@
+"""From a record of several calls to a plan: what is done once a load, and what every call does.
+
+The steps before the second call are the module's making, the loading of its weights and its first call. Of
+them only those are kept that make what later calls use and that no input had a part in. The second and third
+call must be the same program; the third is the plan's.
+
+A module's random initial values are gone once `load_state_dict` has written over them; where they are still
+used, there is no plan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.harness.launch_plans.plan import Aten, Launch, NotReducible, references
+from dvk.harness.launch_plans.tape import Step, Tape
+
+
+def same_program(tape: Tape, first: list[Step], second: list[Step], inputs: tuple[list[int], list[int]]) -> bool:
+    """Two calls do the same, up to the numbers of the values they make."""
+    return _canonical(tape, first, inputs[0]) == _canonical(tape, second, inputs[1])
+
+
+def _canonical(tape: Tape, steps: list[Step], inputs: list[int]) -> list[Any]:
+    names: dict[int, Any] = {value: f"input {n}" for n, value in enumerate(inputs)}
+
+    def rename(item: Any) -> Any:
+        if isinstance(item, dict) and set(item) == {"ref"}:
+            const = tape.consts.get(item["ref"])
+            return names.get(item["ref"], (const.layout, const.data) if const else item["ref"])
+        if isinstance(item, dict):
+            return {key: rename(value) for key, value in item.items()}
+        return [rename(value) for value in item] if isinstance(item, (list, tuple)) else item
+
+    found: list[Any] = []
+    for step in steps:
+        node = step.node
+        if isinstance(node, Launch):
+            arguments = rename([a.model_dump() if not hasattr(a, "ref") else {"ref": a.ref} for a in node.args])
+            found.append((node.cubin, node.grid, node.block, node.shared_bytes, arguments))
+            continue
+        found.append((node.op, rename(node.args), rename(node.kwargs)))
+        for out in node.outs:
+            if out is not None:
+                names[out] = f"value {len(names)}"
+    return found
+
+
+def prepare(tape: Tape, making: list[Step], first: list[Step], call: list[Step], inputs: set[int], own: set[int],
+            results: set[int]) -> list[Aten | Launch]:
+    """The steps before a call that a plan keeps.
+
+    Args:
+        making: up to the loaded weights.
+        first: the first calls. What they write into the module's own state is a result, and no preparation.
+        call: the plan's call.
+        inputs: values of the tensors of all calls in `first`.
+        own: values that are the module's state, and those it was loaded from.
+        results: values besides those of `call` that must exist.
+
+    Raises:
+        NotReducible: something that the call uses was computed from an earlier call's inputs, or cannot be in a plan.
+    """
+    made = {out for step in call for out in outs_of(step)}
+    needed = ({v for step in call for v in references(step.node)} | results) - made
+    if needed & inputs:
+        raise NotReducible("it keeps an earlier call's input")
+    setup = [*making, *first]
+    tainted = _tainted(setup, inputs)
+    state = {tape.memory[value] for value in own}
+    content = {tape.memory[value] for value in needed}
+    bare: set[int] = set()  # memory that must exist, with any contents
+    kept: list[Aten | Launch] = []
+    for number in reversed(range(len(setup))):
+        step = setup[number]
+        outs = needed & set(outs_of(step))
+        writes = set(step.writes) & content - (state if number >= len(making) else set())
+        creates = set(step.creates) & (content | bare)
+        if not (outs or writes or creates):
+            continue
+        if number in tainted:
+            if outs or creates:
+                raise NotReducible("it keeps values computed from an earlier call's inputs")
+            continue  # its own call will write there again
+        if creates and not creates & content and isinstance(step.node, Aten) and len(step.creates) == 1:
+            (memory, value), = step.creates.items()
+            if not set(step.writes) - {memory}:
+                kept.append(_empty(tape, value))
+                bare.discard(memory)
+                continue
+        if step.problem:
+            raise NotReducible(step.problem)
+        kept.append(step.node)
+        used = set(references(step.node))
+        needed |= used
+        if not (step.writes or step.creates):
+            continue  # a view reads nothing
+        read = {tape.memory[value] for value in used}
+        if step.overwrites in writes:
+            assert step.overwrites is not None
+            read.discard(step.overwrites)
+            content.discard(step.overwrites)
+            bare.add(step.overwrites)
+        content = (content | read) - set(step.creates)
+    return kept[::-1]
+
+
+def written_again(tape: Tape, call: list[Step], returned: list[int], others: set[int]) -> bool:
+    """A call writes results into memory that it has not made, and that is not `others`' either: state or inputs."""
+    written = {memory for step in call for memory in step.writes} - {memory for step in call for memory in step.creates}
+    return bool({tape.memory[value] for value in returned} & (written - {tape.memory[value] for value in others}))
+
+
+def _tainted(steps: list[Step], inputs: set[int]) -> set[int]:
+    """Numbers of the steps that an input had a part in."""
+    values, found = set(inputs), set()
+    for number, step in enumerate(steps):
+        if values & set(references(step.node)):
+            found.add(number)
+            values |= set(outs_of(step))
+    return found
+
+
+def _empty(tape: Tape, value: int) -> Aten:
+    layout = tape.layouts[value]
+    where = {"dtype": {"dtype": layout.dtype}, "device": {"device": layout.device}}
+    return Aten(op="aten.empty_strided.default", args=(list(layout.shape), list(layout.strides)), kwargs=where, outs=(value,))
+
+
+def without_idle_views(steps: list[Step], results: set[int]) -> list[Step]:
+    """The steps of a call less the views that nothing looks through: on a device they are not even there."""
+    used, kept = set(results), []
+    for step in reversed(steps):
+        view = isinstance(step.node, Aten) and not step.writes and not step.creates
+        if not view or used & set(outs_of(step)):
+            kept.append(step)
+            used |= set(references(step.node))
+    return kept[::-1]
+
+
+def outs_of(step: Step) -> list[int]:
+    """Values that a step makes."""
+    return [out for out in step.node.outs if out is not None] if isinstance(step.node, Aten) else []
+
+
+def on_device(tape: Tape, prepared: list[Aten | Launch], call: list[Step]) -> tuple[list[Aten | Launch], list[Aten | Launch]]:
+    """Prepare and call, such that the call moves nothing between host and device.
+
+    What it computes on the host is computed from constants alone, so it moves to `prepare`; a transfer
+    becomes a copy on the device.
+
+    Raises:
+        NotReducible: results of the device go to the host.
+    """
+    prepared, steady = list(prepared), []
+    hosted = lambda value: tape.layouts[value].device == "cpu"  # noqa: E731
+    fresh = max(tape.layouts, default=0) + 1
+    for step in call:
+        node = step.node
+        if step.problem:
+            raise NotReducible(step.problem)
+        used, made = list(references(node)), outs_of(step)
+        if isinstance(node, Launch) or not (any(hosted(v) for v in used + made)):
+            steady.append(node)
+        elif all(hosted(v) for v in used + made):
+            prepared.append(node)
+        elif any(hosted(v) for v in made):
+            raise NotReducible("its call moves results to the host")
+        elif all(hosted(v) for v in used) and len(made) == 1:
+            held, fresh = fresh, fresh + 1
+            tape.layouts[held] = tape.layouts[made[0]]
+            prepared.append(node.model_copy(update={"outs": tuple(held if out == made[0] else out for out in node.outs)}))
+            steady.append(Aten(op="aten.clone.default", args=({"ref": held},), kwargs={}, outs=tuple(made)))
+        elif all(not hosted(v) or not tape.layouts[v].shape for v in used):
+            steady.append(node)  # a number on the host, read when the operator is called
+        else:
+            raise NotReducible("its call moves tensors from the host")
+    return prepared, steady

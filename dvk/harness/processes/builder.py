@@ -1,0 +1,33 @@
+"""The process in which a candidate's extensions are compiled before it is judged: isolated, without a GPU, without any input.
+
+Sandbox target. One request {source}: the file is executed, so that what it builds at import lies in the session's folder.
+One answer: {built: true}, however the import ended (there is no GPU here), or {failed} with fields of a verdict where a
+compiler refused. It then stays until it is ended: its folder goes with it.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from dvk.harness.processes.runner import failure, settle
+from dvk.records import Status
+from dvk.sandbox import Channel
+from dvk.tasks.sourcefile import execute
+
+
+def serve(channel: Channel) -> None:
+    """Build one candidate."""
+    settle()
+    request = channel.receive()
+    if request is None:
+        return
+    try:
+        execute(request["source"], role="candidate")
+    except BaseException as error:  # noqa: BLE001 - a candidate may raise anything
+        traceback.print_exc(limit=20)
+        failed = failure(error)
+        if failed["status"] == Status.COMPILE_ERROR.value:
+            channel.send({"failed": failed})
+            return
+    channel.send({"built": True})
+    channel.receive()

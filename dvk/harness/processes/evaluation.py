@@ -1,0 +1,393 @@
+"""One candidate, from text to findings: loaded, checked, timed. The referee's side; runs none of its code.
+
+The order is that of cost: what most wrong candidates fail comes first, and the first failure ends it.
+What is returned are the fields of a `Verdict` that are known here, and raw samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from statistics import median
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from dvk.config import Judge
+from dvk.harness.checking.case import Case, Outcome
+from dvk.harness.checking.case_keys import OTHER_MODE, Key
+from dvk.harness.checking.cases import Cases
+from dvk.harness.checking.compare import same_bits, values
+from dvk.harness.processes.held_weights import MOST_BYTES, Changed, Holding, leaves_of
+from dvk.harness.profiling.record import Profile
+from dvk.harness.provenance.own_kernels import Own
+from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
+from dvk.harness.timing.output_aliasing import Lasting, Overwritten
+from dvk.harness.timing.overhead import allowance, judged
+from dvk.harness.timing.paired_timer import ENOUGH_SEEN, Bench, InputChanged, Told, Trespass
+from dvk.harness.transport.calls import with_written
+from dvk.harness.transport.faults import claims
+from dvk.harness.transport.lent_tensors import Board, copied, layout_claimed
+from dvk.harness.transport.link import Gone
+from dvk.records import Status, Task
+
+Say = Callable[[str], None]
+Findings = dict[str, Any]
+
+INTERPRETER_SHARE = 0.6
+"""Of a candidate's time: where nothing is timed and checking is slow, later input sets are left out after this."""
+
+MOST_PROFILE = 1 << 20
+"""Characters of a profile that are believed."""
+
+
+class Wrong(Exception):
+    """The candidate disagrees with the reference; the message says how."""
+
+    def __init__(self, message: str, error: float = float("nan")):
+        super().__init__(message)
+        self.error = error
+
+
+class Examination:
+    """Judges one candidate against a session's cases.
+
+    Args:
+        task: what it competes for.
+        cases: input sets and what the reference made of them.
+        settings: pairs and seconds.
+        bench: boards and clock.
+        peer: the candidate's process.
+        say: called with the name of each stage as it begins.
+        lane: context manager that holds the device, for a measurement (True) or for other work.
+        threads: context manager in which PyTorch uses all cores.
+        turn: context manager that holds all cores for a moment.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        cases: Cases,
+        settings: Judge,
+        bench: Bench,
+        peer: Peer,
+        say: Say,
+        lane: Callable[[bool], AbstractContextManager[None]],
+        threads: Callable[[], AbstractContextManager[None]],
+        turn: Callable[[], AbstractContextManager[None]],
+    ):
+        self.task, self.cases, self.settings, self.bench, self.peer = task, cases, settings, bench, peer
+        self.say, self.lane, self.threads, self.turn = say, lane, threads, turn
+        self.checked: list[Case] = []
+        self.worst = 0.0
+        self.tolerance = 0.0
+        self.follows = False
+        """It takes the reference's state_dict."""
+        self.interpreted = False
+        self.compiled: dict[str, Any] = {}
+        self.own: Own | None = None
+        """Under --require-kernels."""
+        self.coverage: float | None = None
+        self.notes: dict[str, None] = {}
+        """What callers may want to know though it is right, in the order found."""
+        self.home = ""
+        self.contract = "module"
+        self.lasting = Lasting(cases, peer)
+        self.holding = Holding(cases, bench, peer)
+        self.untried: dict[str, str] = {}
+        """Input sets that it was not compared on, by name, and why."""
+
+    def run(
+        self,
+        source: str,
+        *,
+        keys: Sequence[Key],
+        plan: dict[str, Any] | None,
+        untimed: str | None,
+        one_case: bool,
+        require_kernels: bool,
+        deprived: bool,
+        profile: bool,
+        home: str,
+        arms: Mapping[str, Peer],
+        rounds: int,
+        limit_s: float,
+        settle: Callable[[], None],
+    ) -> Findings:
+        """Findings on `source`.
+
+        Args:
+            keys: the input sets to check, in this order.
+            plan: the candidate's launches, to be replayed by a player, in its place.
+            untimed: None, or why no time is taken.
+            one_case: check one input set only: the process is one of several that were given the same source.
+            require_kernels: its own kernels must do the computing.
+            deprived: they must from its first call on, which is all that is checked of it before it is timed.
+            profile: find out, last, where the time of a call goes.
+            home: its process's private folder.
+            arms: what it is timed against, the reference among them; none: it is not timed.
+            rounds: paired calls.
+            limit_s: seconds for them.
+            settle: ends what the candidate has started beside its own process.
+        """
+        stage, began = "compile", time.perf_counter()
+        self.interpreted, self.home = untimed is not None, home
+        self.contract = "module" if plan is None else "plan"
+        if require_kernels:
+            sampled = self.task.device == "cpu" and untimed is None
+            self.own = Own(self.bench, self.peer, self.home, self._bare, sampled)
+        try:
+            self.say("queue")
+            with self.lane(False):
+                self.say("compile")
+                if self.own is not None and deprived:
+                    with self.own.loaded():
+                        self.bench.introduce(self.peer, source)
+                        self.peer.answer()
+                        self.follows = self.holding.load(0)
+                elif plan is None:
+                    self.bench.introduce(self.peer, source)
+                    self.peer.answer()
+                else:
+                    loaded = self.peer.ask("plan", plan=plan)
+                    self.compiled = loaded.get("compiled", {})
+                    if self.own is not None:
+                        self.own.planned(loaded.get("operators", ()))
+                stage = "check"
+                if self.own is not None and deprived:
+                    self.own.first_call(native := self.cases.fresh(0))
+                    self.checked.append(native)
+                else:
+                    twice = not one_case and not (arms and not untimed)
+                    self._check_all(keys[:1] if one_case else keys, began, untimed, twice)
+                    if self.own is not None and plan is None:
+                        self.own.prove(self.checked, self.cases.fresh(0), self.follows)
+            if not arms or untimed:
+                found = self._profiled() if profile else {}
+                return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
+            settle()
+            self.say("prepare")
+            with self.lane(False), self.threads():
+                self.cases.stock(self.bench.rounds_within(limit_s, 1 + len(arms), rounds))
+            if plan is not None:
+                self.peer.ask("prepare")
+            self.say("queue")
+            with self.lane(True):
+                stage = "time"
+                self.say("time")
+                if plan is None:
+                    timed = self._timed(arms, rounds, limit_s)
+                else:
+                    samples, outputs = self.bench.duel(
+                        self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
+                    )
+                found = self._profiled() if profile else {}
+            if plan is None:
+                return {**timed, **found, "coverage": self._covered()}
+            self.say("check")
+            for told in outputs:
+                self._timed_output(*told)  # a plan returns what else there is as it was recorded
+            return self._findings(
+                Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
+            )
+        except Failed as error:
+            again = {"deprive": True} if self.own is not None and self.own.ended else {}
+            return self._findings(error.status, error.stage or stage, error=error.error, **again)
+        except Wrong as error:
+            self.worst = error.error if not error.error <= self.worst else self.worst
+            return self._findings(Status.MISMATCH, stage, error=str(error))
+        except Trespass as error:
+            return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
+        except (InputChanged, Overwritten, Changed) as error:
+            return self._findings(Status.MISMATCH, stage, error=f"{'in a timed call: ' if stage == 'time' else ''}{error}")
+        except Interfered as error:
+            return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
+        except Gone:
+            # Its parent knows how it ended.
+            return self._findings(Status.LAUNCH_ERROR, stage, error="it ended its process", gone=True)
+
+    def _findings(self, status: Status, stage: str, **more: Any) -> Findings:
+        reached = bool(self.checked) or status is Status.MISMATCH
+        worst = self.worst if self.worst == self.worst and self.worst != float("inf") else None
+        return {
+            "status": status.value,
+            "stage": stage,
+            "contract": self.contract,
+            "compiled": self.compiled,
+            "coverage": self._covered(),
+            "precision": self.task.precision if reached else None,
+            "tolerance": self.tolerance if reached else None,
+            "worst_error": worst if reached else None,
+            "num_checks": len(self.checked),
+            "shapes": list(dict.fromkeys(case.text for case in self.checked)),
+            "families": list(dict.fromkeys(case.key.family for case in self.checked)),
+            "skipped": self.cases.skipped | self.untried,
+            "notes": list(self.notes),
+            "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
+            **more,
+        }
+
+    def _covered(self) -> float | None:
+        return self.own.coverage if self.coverage is None and self.own is not None else self.coverage
+
+    # ------------------------------------------------------------ check
+
+    def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None, again: bool) -> None:
+        """`again`: the native shape is called a second time, where no key does it next and no time is taken of it."""
+        loaded, place = -100, self.bench.native.key.place
+        for key in keys:
+            if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
+                break
+            case = self._case(key)
+            if case is None or (case.key.weights and self.checked and not self.follows) or self._is_beyond(case):
+                continue
+            if again and len(self.checked) == 1 and case.key.place != place:
+                self._check(self.bench.native, self.bench.board_for(self.bench.native))
+            if case.key.weights != loaded:
+                if self.follows:
+                    self.holding.check_kept(loaded)
+                loaded = case.key.weights
+                self.follows = self.holding.load(loaded)
+                if loaded and not self.follows:
+                    continue
+            board = self.bench.board_for(case)
+            if case.key.place != place:
+                self.bench.lend(self.peer, case)
+                place = case.key.place
+                self.lasting.forget()
+            self._check(case, board)
+        if again and len(self.checked) == 1:
+            self._check(self.bench.native, self.bench.board_for(self.bench.native))
+        if self.follows:
+            self.holding.check_kept(loaded)
+            if loaded:
+                self.holding.restore()
+        if place != self.bench.native.key.place:
+            self.bench.lend(self.peer, self.bench.native)
+
+    def _is_beyond(self, case: Case) -> bool:
+        """A plan was recorded with the example's arguments, in one mode."""
+        return self.contract == "plan" and bool(case.key.told or case.key.other_mode)
+
+    def _case(self, key: Key) -> Case | None:
+        """The reference's work is not the candidate's time."""
+        self.say("prepare")
+        with self.threads():
+            case = self.cases.get(key)
+        self.say("check")
+        return case
+
+    def _check(self, case: Case, board: Board) -> None:
+        with self.lasting.watched(), self.turn() if self.checked else nullcontext():  # many compile at their first call, and need not wait
+            try:
+                answer = self._called(case, backward=case.backward, other_mode=case.key.other_mode)
+            except Failed as error:
+                if not case.key.other_mode:
+                    raise
+                self.untried[OTHER_MODE] = f"the candidate raises there: {error.error}"
+                return
+        leaves, spec = claims(answer)
+        outputs, spec = self._outputs(case, board, leaves, spec)
+        if changed := board.holds(case.inputs, but=self.cases.written.positions(case.args, case.kwargs)):
+            raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+        if beside := board.written_beside():
+            raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
+        self._accept(self.cases.check(case, outputs, spec))
+        if case.key.variant == self.bench.native.key.variant and not case.backward:  # timed calls return no gradients
+            self.peer.returned = [layout for leaf in leaves if "address" in leaf and (layout := layout_claimed(leaf)) is not None]
+        self._buffers_agree(case)
+        self.lasting.accept(case, leaves if self.contract == "module" else [])
+        self.checked.append(case)
+
+    def _outputs(self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str) -> tuple[list[Any], str]:
+        """What a call returned, then what it left in the inputs that the reference writes, and the text of the nesting.
+
+        Raises:
+            Wrong: it has left one of these alone.
+        """
+        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        positions = self.cases.written.positions(case.args, case.kwargs)
+        for number, want in zip(positions, case.expected[len(case.expected) - len(positions) :], strict=True):
+            place, before = board.tensors[number], case.inputs[number]
+            if same_bits(place, before) and not same_bits(want.same, before) and values(before, want)[1] is not None:
+                raise Wrong(f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})")
+            outputs.append(copied(place))
+        return outputs, with_written(spec, len(positions))
+
+    def _called(self, case: Case, **order: bool) -> dict[str, Any]:
+        return self.peer.call(self.bench.told_seed(case), separate=self.cases.reference.gives_buffers, **order)
+
+    def _accept(self, outcome: Outcome, where: str = "") -> None:
+        self.tolerance = max(self.tolerance, outcome.tolerance)
+        if not outcome.ok:
+            raise Wrong(f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst)
+        self.worst = max(self.worst, outcome.worst)
+        self.notes |= dict.fromkeys(outcome.notes)
+
+    def _excuse(self) -> str:
+        if self.task.device == "cpu" and self.interpreted and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs)):
+            return "; Triton's interpreter computes bfloat16 wrongly, so check this one on a GPU"
+        return ""
+
+    def _buffers_agree(self, case: Case) -> None:
+        """Running statistics are part of what a module in train mode computes."""
+        if case.buffers:
+            self._accept(self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers))))
+
+    def _bare(self, case: Case) -> None:
+        """One call without PyTorch's operators, checked."""
+        answer = self._called(case, bare=True)
+        outputs, spec = self._outputs(case, self.bench.boards[case.key.place], *claims(answer))
+        if not (outcome := self.cases.check(case, outputs, spec)).ok:
+            raise Failed(Status.MISMATCH, "check", str(outcome.text))
+
+    # ------------------------------------------------------------ time
+
+    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float) -> Findings:
+        with self.own.timed() if self.own is not None else nullcontext() as seen:
+            samples = self.bench.measure(
+                {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
+                width=self.settings.settled, seen=seen,
+            )
+        allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
+        told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
+        charged = median(told["candidate"]) - median(samples.ms["candidate"])
+        return self._findings(
+            Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
+        )
+
+    def _profiled(self) -> Findings:
+        """Where the time of a call goes, where its process can tell; the share of its own kernels from who can be trusted.
+
+        That is the player, which replays them, and on a CPU the place where its threads are seen to be.
+        """
+        native = self.bench.native
+        self.bench.board.put(native.inputs)
+        try:
+            answer = self.peer.ask("profile", num_bytes=native.num_bytes + self.cases.weight_bytes)
+            found = Profile.model_validate(answer.get("profile")) if len(str(answer)) < MOST_PROFILE else None
+        except (Failed, Interfered, Gone, ValidationError):
+            return {}
+        if found is not None and self.contract == "plan":
+            self.coverage = found.coverage
+        elif self._covered() is None and self.task.device == "cpu" and not self.interpreted:
+            seen = self.bench.seen(self.peer, self.home)
+            self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
+        return {"profile": found and found.model_dump(mode="json")}
+
+    def _timed_output(
+        self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
+        told: Told | None = None,
+    ) -> None:
+        wanted = [e.same for e in case.expected]
+        constants, text = told or ([one for one in wanted if not isinstance(one, torch.Tensor)], case.spec_text)
+        text = with_written(text, len(self.bench.written)) if told else text
+        leaves = leaves_of(wanted, outputs, constants)
+        self._accept(self.cases.check(case, leaves, text), "in a timed call: ")
+        if buffers:
+            few = replace(case, buffers={name: case.buffers[name] for name in buffers})
+            self._accept(self.cases.check_buffers(few, dict(buffers)), "in a timed call: ")

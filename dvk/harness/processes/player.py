@@ -1,0 +1,239 @@
+"""The process that replays launch plans: our code, a GPU context of its own, no candidate host code.
+
+A runner in which recorded plans take the place of a module, so the referee checks it like any other;
+timed calls are different: with nobody's host code to distrust, the clock can be the device's. Both
+arms, the eager reference and the plan, are captured once in CUDA graphs and replayed in turn on the
+same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory,
+which is why expected outputs are not in it; when one breaks the context, the process is replaced.
+
+Boards stay mapped as long as their task: the reference's graph, captured once a task, reads the native
+one at the address it was captured with, whatever other shapes are lent in between.
+
+Orders besides the runner's: plan. Inside `rounds`: p times both arms once and copies the plan's outputs to
+the board → d; x leaves. A turn of two processes on the GPU takes longer than all of that, so there is one
+each way. Where the GPU's context is broken the process says what was raised and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dvk.harness.launch_plans.cuda_graph import Captured
+from dvk.harness.launch_plans.plan import PlanError, decode
+from dvk.harness.launch_plans.replay import OutOfBounds, Replay
+from dvk.harness.processes.runner import Answer, Runner, failure, outside, serve_orders, settle
+from dvk.harness.transport import call_template
+from dvk.harness.transport.call_page import END, START
+from dvk.harness.transport.calls import describe, put_buffers
+from dvk.harness.transport.lent_tensors import Board
+from dvk.harness.transport.link import Gone, Link
+from dvk.harness.transport.memory_budget import let_go
+from dvk.sandbox import Channel
+from dvk.tasks.build import CandidateError
+
+POISON = float("nan")
+WARM_S = 0.005
+
+
+def serve(channel: Channel) -> None:
+    """Obey the referee until it hangs up."""
+    settle()
+    serve_orders(Player(Link(channel.descriptors.pop(0))))
+
+
+class Player(Runner):
+    """A runner whose candidate is a plan."""
+
+    def __init__(self, link: Link):
+        super().__init__(link)
+        self.replays: dict[str, Replay] = {}
+        self.variant = "native"
+        self._boards: dict[str, Board] = {}
+        """By what was offered, those of this task."""
+        self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
+        self._candidate: Captured | None = None
+        self._reference: Callable[[], Any] | None = None
+        self._result: Any = None
+        """Of the reference's graph: its memory must not be taken for something else."""
+        self._damaged = False
+        """A kernel wrote where nobody knows what lay."""
+
+    def do_build(self, order: Answer) -> Answer:
+        """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
+        before, self._boards = self._boards, {}
+        self._forget()
+        self.variant, self._reference, self._native, self._result = "native", None, None, None
+        try:
+            answer = super().do_build(order)
+        finally:
+            for board in before.values():
+                board.close()
+        assert self.board is not None
+        self._native = self.board, self.args, self.kwargs
+        return answer
+
+    def do_plan(self, order: Answer) -> Answer:
+        """Take the place of whatever plan was there before, on the native inputs, whatever it was last called on."""
+        assert self._native is not None
+        self.variant, (self.board, self.args, self.kwargs) = "native", self._native
+        self._forget()
+        let_go()
+        try:
+            recording = decode(order["plan"])
+            self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
+        except PlanError as error:
+            raise CandidateError("compile", f"its launch plan cannot be replayed: {error}", "launch_error") from None
+        operators = {name for replay in self.replays.values() for name in replay.operators}
+        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled, "operators": sorted(operators)}
+
+    def do_weights(self, order: Answer) -> Answer:
+        """The reference's are the plan's, too: they were recorded by name."""
+        answer = super().do_weights(order)
+        self._load_plans()
+        return answer
+
+    def do_inputs(self, order: Answer) -> Answer:
+        self.variant = order["variant"]
+        return super().do_inputs(order)
+
+    def do_call(self, order: Answer) -> Answer:
+        """One run of the plan, node by node; fresh memory is poisoned."""
+        replay = self.replays[self.variant]
+        for name, value in replay.state().items():
+            if name in self.initial:
+                value.copy_(self.initial[name])
+        try:
+            tensors = replay.run(self.board.tensors if self.board else [], poison=POISON)
+        except OutOfBounds:
+            self._damaged = True
+            raise
+        torch.cuda.synchronize()
+        leaves, text = describe(replay.result(tensors))
+        self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
+
+    def do_tensors(self, order: Answer) -> Answer:
+        """The plan's own copies."""
+        held = dict(self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters())
+        found = {name: value for name, value in self.replays[self.variant].state().items() if name in held}
+        self.leaves = list(found.values())
+        return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
+
+    def do_profile(self, order: Answer) -> Answer:
+        """Where the time of a call of the plan goes, node by node; its kernels are known by their launches."""
+        from dvk.harness.profiling.profile import profile_call
+
+        replay, tensors = self.replays["native"], self.board.tensors if self.board else []
+        found = profile_call(
+            lambda: replay.run(tensors), "cuda", own_kernels=replay.kernels, compiled=replay.compiled, num_bytes=order["num_bytes"]
+        )
+        return {"profile": found.model_dump(mode="json")}
+
+    def do_prepare(self, order: Answer) -> Answer:
+        """Capture both arms, on the native inputs."""
+        assert self.board is not None
+        if self.replays:
+            replay = self.replays["native"]
+            replay.tune(self.board.tensors)
+            self._candidate = replay.capture(self.board.tensors)
+            self._captured_reference()
+        return {"prepared": True}
+
+    def rounds(self, sync: bool) -> None:
+        """Time both arms once a round, from graphs, until told to leave; what is raised is told, and ends it."""
+        try:
+            self._rounds()
+        except Gone:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a kernel may have broken the context
+            traceback.print_exc(limit=20)
+            self.link.ring(b"e")
+            self.link.send({"failed": failure(error)})
+            if not self.whole():
+                raise Gone from None
+
+    def whole(self) -> bool:
+        """The GPU's context still works, and its memory is what it was."""
+        if self._damaged:
+            return False
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
+    def _rounds(self) -> None:
+        reference, candidate = self._captured_reference(), self._candidate
+        assert candidate is not None
+        state = self.replays["native"].state()
+        changing = [(value, self.initial[name]) for name, value in state.items() if name in self.initial]
+        answer = [*candidate.outputs, *(state[name] for name in self.kept)]
+        flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, dtype=torch.int32, device="cuda")
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+        def timed(arm: Callable[[], Any]) -> int:
+            flush.zero_()
+            start.record()
+            arm()
+            end.record()
+            end.synchronize()
+            return int(start.elapsed_time(end) * 1e6)
+
+        warm = time.monotonic() + WARM_S
+        while time.monotonic() < warm:  # clocks rise
+            timed(candidate.replay)
+        self.link.ring(b"r")
+        while self.link.wait() != b"x":
+            for scratch in candidate.scratch:
+                scratch.view(torch.uint8).fill_(0xFF)
+            for value, before in changing:
+                value.copy_(before)
+            arms = [(START, reference), (END, candidate.replay)]
+            random.shuffle(arms)
+            for place, arm in arms:
+                self.control[place] = timed(arm)
+            self.copy_out(answer)
+            self.link.ring(b"d")
+
+    def _captured_reference(self) -> Callable[[], Any]:
+        if self._reference is None:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.no_grad(), torch.cuda.stream(side):
+                for _ in range(3):
+                    self.model(*self.args, **self.kwargs)
+            torch.cuda.current_stream().wait_stream(side)
+            put_buffers(self.model, self.initial)
+            graph = torch.cuda.CUDAGraph()
+            with torch.no_grad(), torch.cuda.graph(graph):
+                self._result = self.model(*self.args, **self.kwargs)
+            self._reference = graph.replay
+        return self._reference
+
+    def _forget(self) -> None:
+        """The last plan: its graph, then its kernels."""
+        self.leaves, self._candidate = [], None
+        for replay in self.replays.values():
+            replay.close()
+        self.replays.clear()
+
+    def _take_inputs(self, offered: Answer) -> None:
+        name = json.dumps(offered["offer"], sort_keys=True)
+        if name not in self._boards:
+            self._boards[name] = Board.borrow(offered["offer"], self.link.descriptors)
+        self.board = self._boards[name]
+        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors)
+
+    def _load_plans(self) -> None:
+        state = {name: tensor for name, tensor in self.model.state_dict().items() if isinstance(tensor, torch.Tensor)}
+        for replay in self.replays.values():
+            replay.load(state)
+
+

@@ -1,0 +1,41 @@
+"""The process in which a candidate's launches are written down: no GPU, fake tensors, no values.
+
+Sandbox target, isolated. One request {source, task, calls, state, gpu}; one answer: {plan} as wire
+JSON, {refused: why} where no plan can stand for the candidate, or {failed} with fields of a verdict.
+"""
+
+from __future__ import annotations
+
+from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout
+from dvk.harness.launch_plans.plan import NotReducible
+from dvk.harness.launch_plans.record import preload, record
+from dvk.harness.processes.runner import failure, settle
+from dvk.records import Task
+from dvk.sandbox import Channel
+from dvk.tasks.build import CandidateError
+
+preload()  # in the zygote, which imports this once, so that its children need not
+
+
+def serve(channel: Channel) -> None:
+    """Record one candidate."""
+    settle()
+    request = channel.receive()
+    if request is None:
+        return
+    task = Task.model_validate(request["task"])
+    try:
+        recording = record(
+            request["source"],
+            task,
+            [CallSpec.model_validate(call) for call in request["calls"]],
+            {name: Layout.model_validate(layout) for name, layout in request["state"].items()},
+            Gpu.model_validate(request["gpu"]),
+        )
+        channel.send({"plan": recording.wire()})
+    except NotReducible as reason:
+        channel.send({"refused": str(reason)[:600]})
+    except CandidateError as error:
+        channel.send({"failed": {"status": error.status, "stage": error.stage, "error": error.message}})
+    except BaseException as error:  # noqa: BLE001 - a candidate may raise anything
+        channel.send({"refused": failure(error)["error"][:600]})

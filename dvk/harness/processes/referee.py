@@ -1,0 +1,258 @@
+"""The process that decides: holds the reference, the secrets, the expected outputs and the clock, and runs no candidate.
+
+Sandbox target. It executes the user's reference, which is trusted as far as the user trusts it.
+Candidates and the arms they are timed against run in processes of their own (`runner`); their ends
+of the line arrive here as descriptors with the parent's orders.
+
+From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
+    {runners: {name: pid}} + a descriptor each    → {arms: names, failed: {name: why}}
+    {candidate, source, tier, pid, untimed, one_case, require_kernels, deprived, profile, arms, rounds, limit_s} + descriptor
+                                                  → stages, then {findings}
+    {candidate, plan, …}: the same for a launch plan, in the arm `player`
+    {alone: true}                                 → {alone: reference_ms}, measured with nothing else running
+To the parent besides: {stage} as each begins (setup, queue, prepare, compile, check, time), {settle}
+before timing, answered by {settled}; {ready} or {broken} after a task.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+
+from dvk import device_lock
+from dvk.config import Judge
+from dvk.device_lock import Lane
+from dvk.errors import TaskError
+from dvk.harness.checking.case import Case
+from dvk.harness.checking.case_keys import plan
+from dvk.harness.checking.cases import Cases
+from dvk.harness.checking.input_families import NONFINITE
+from dvk.harness.processes.evaluation import Examination
+from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
+from dvk.harness.timing.paired_timer import NUM_ALONE, WARM_ROUNDS, Bench
+from dvk.harness.timing.roofline_bytes import needed_bytes
+from dvk.harness.transport import process_memory
+from dvk.harness.transport.calls import put_buffers
+from dvk.harness.transport.link import Gone
+from dvk.harness.transport.memory_budget import let_go
+from dvk.records import Task
+from dvk.sandbox import Channel
+from dvk.tasks.build import build
+
+LASTING = ("player", "reference")
+"""Arms whose processes serve one task after another; the others may hold what torch.compile made for theirs."""
+
+
+def serve(channel: Channel) -> None:
+    """Judge until the parent closes."""
+    # One thread: an OpenMP team of ours would spin on the cores while others are timed.
+    torch.set_num_threads(1)
+    process_memory.keep_freed()
+    referee: _Referee | None = None
+    while (order := channel.receive()) is not None:
+        if "task" not in order:
+            assert referee is not None, "a task comes first"
+            channel.send(referee.obey(order))
+            continue
+        channel.send({"stage": "setup"})
+        try:
+            referee = _Referee(channel, order, referee)
+            channel.send({"ready": True, "recorded": referee.recorded(), "arms": list(referee.arms)})
+        except TaskError as error:
+            channel.send({"broken": str(error.message)})
+        except BaseException as error:  # noqa: BLE001 - the reference is not our code either
+            channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
+        let_go()  # what the task before this one held is free only now
+
+
+class _Referee:
+    """Of one task. The arms in LASTING go over from its predecessor, the others end with it."""
+
+    def __init__(self, channel: Channel, request: dict[str, Any], before: _Referee | None):
+        self.channel = channel
+        self.task = Task.model_validate(request["task"])
+        self.settings = Judge.model_validate(request["judge"])
+        random.seed(request["seed"])
+        if self.task.device == "cuda":
+            torch.cuda.init()
+        self.lane: Lane = before.lane if before is not None else Lane(_device_name(self.task))
+        self.threads: int = request["threads"]
+        self.needed: dict[str, int] | None = None if request["roofline"] else {}
+        self.arms: dict[str, Peer] = {}
+        with torch_threads(self.threads):
+            self.built = build(self.task)
+            self.plans = {
+                tier: plan(self.task, tier, self.settings.num_seeds, request["seed"], backward=request["backward"],
+                           brief=request["brief"] and tier == "search", finite_only=self.settings.finite_only)
+                for tier in ("smoke", "search", "claim")
+            }
+            self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"], self.settings.exact_strides)
+            if self.settings.finite_only:
+                self.cases.skipped |= dict.fromkeys(NONFINITE, "judge.finite_only is set")
+            self.cases.get(self.plans["search"][0])
+        self.bench = Bench(self.task, self.cases, self.settings)
+        if before is not None:
+            self._succeed(before)
+
+    def _succeed(self, before: _Referee) -> None:
+        for name in before.arms.keys() - LASTING:
+            before.arms.pop(name).close()
+        self._prepare(before.arms)
+        before.bench.close()
+        process_memory.give_back()
+
+    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        if "runners" in order:
+            return self._add_arms(order["runners"])
+        if "alone" in order:
+            with self._lane(False), self._threads():  # else they are drawn between the calls, on one core
+                self.cases.stock(NUM_ALONE + WARM_ROUNDS)
+            with self._lane(True):
+                return {"alone": self.bench.alone(self.arms["reference"])}
+        return {"findings": self._judge(order)}
+
+    def recorded(self) -> dict[str, Any] | None:
+        """What a recorder must know of this task's calls; None where there is no GPU to replay them on."""
+        if self.task.device != "cuda" or self.task.stochastic or self.task.written_inputs:
+            return None
+        from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
+
+        return {
+            "calls": [describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json") for c in firsts(self.cases)],
+            "state": {name: layout.model_dump(mode="json") for name, layout in describe_state(self.built.model).items()},
+            "gpu": Gpu.of_device(0).model_dump(mode="json"),
+        }
+
+    def say(self, stage: str) -> None:
+        self.channel.send({"stage": stage})
+
+    def _add_arms(self, pids: dict[str, int]) -> dict[str, Any]:
+        for name in pids.keys() & self.arms.keys():
+            self.arms.pop(name).close()
+        peers = {name: Peer(name, self.channel.descriptors.pop(0), pid, self.task.device) for name, pid in pids.items()}
+        failed = self._prepare(peers)
+        return {"arms": list(peers), "failed": failed}
+
+    def _prepare(self, peers: dict[str, Peer]) -> dict[str, str]:
+        """Make arms of them; why those failed that did, which are closed."""
+        failed: dict[str, str] = {}
+
+        def each(step: Callable[[Peer], object]) -> None:
+            for name, peer in peers.items():
+                try:
+                    if name not in failed:
+                        step(peer)
+                except (Failed, Interfered, Gone) as error:
+                    peer.close()
+                    failed[name] = str(error) or "its process ended"
+
+        with self._lane(False):
+            each(lambda peer: self.bench.introduce(peer, ""))
+            each(Peer.answer)
+            each(lambda peer: self.bench.load(peer, 0))
+            each(lambda peer: peer.tell("prepare"))
+            each(Peer.answer)
+        self.arms |= {name: peer for name, peer in peers.items() if name not in failed}
+        return failed
+
+    def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
+        plan: dict[str, Any] | None = order.get("plan")
+        if plan is not None:
+            peer = self.arms["player"]
+        else:
+            peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
+        lane = partial(self._lane, claiming=order["tier"] == "claim")
+        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, lane, self._threads, self._turn)
+        try:
+            findings = examination.run(
+                order["source"],
+                keys=self.plans[order["tier"]],
+                plan=plan,
+                untimed=order["untimed"],
+                one_case=order["one_case"],
+                require_kernels=order["require_kernels"],
+                deprived=order["deprived"],
+                profile=order["profile"],
+                home=order.get("home", ""),
+                arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},
+                rounds=order["rounds"],
+                limit_s=order["limit_s"],
+                settle=self._settle if plan is None else lambda: None,  # a player starts nothing
+            )
+        finally:
+            if plan is None:
+                peer.close()
+        if "samples" in findings:
+            findings |= self._roofline()
+        let_go()
+        return {"health": list(self.cases.remarks), "written_inputs": list(self.task.written_inputs), **findings}
+
+    def _roofline(self) -> dict[str, int]:
+        """What a right answer must move, and the cache that is flushed; found out once."""
+        if self.needed is None:
+            self.say("prepare")
+            case, model = self.cases.fresh(0), self.built.model
+            with self._lane(False), self._threads():
+                self.cases.use(0)
+                moved = needed_bytes(lambda: self.cases.written.beside(model, case.args, case.kwargs), [*case.inputs, *model.parameters()])
+                put_buffers(model, self.cases.initial(0))
+            self.needed = {"needed_bytes": moved, "cache_bytes": self.bench.cache_bytes}
+        return self.needed
+
+    def _settle(self) -> None:
+        """Have the parent end whatever the candidate has started beside itself."""
+        self.channel.send({"settle": True})
+        self.channel.receive()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self.task.device != "cpu":
+            yield
+            return
+        with self.lane.turn(lambda: self.say("queue")):
+            self.say("check")
+            yield
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return torch_threads(self.threads)
+
+    def _lane(self, alone: bool, claiming: bool = False) -> AbstractContextManager[None]:
+        if alone:
+            return self.lane.alone()
+        return self.lane.shared() if claiming or self.task.device == "cpu" else nullcontext()
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """All cores for work in which nobody is timed."""
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+
+
+def _device_name(task: Task) -> str:
+    if task.device == "cpu":
+        return device_lock.of_cpu()
+    properties = torch.cuda.get_device_properties(0)
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{properties.major}.{properties.minor}")
+    return device_lock.of_gpu()
+
+
+__all__ = ["serve"]
+
+
+def firsts(cases: Cases) -> list[Case]:
+    """A case of every variant that any key comes to; a family that does not fit says nothing of its variant."""
+    found: dict[str, Case] = {}
+    for key in cases.keys:
+        if key.variant not in found and (case := cases.get(key)) is not None:
+            found.setdefault(case.key.variant, case)
+    return list(found.values())

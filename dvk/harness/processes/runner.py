@@ -1,0 +1,406 @@
+"""The process that a candidate runs in: loads it and calls it on lent inputs, as the referee orders.
+
+Sandbox target, isolated where the code is a model's. It owns nothing worth stealing: no expected
+output, no seed of a later draw, no verdict. What it reports is either checked from outside (outputs,
+clock stamps) or only ever speaks against the candidate (errors). The reference and other baselines
+run in the same program, so that both sides of a comparison pay the same for it.
+
+Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
+`rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h; g: garbage, too) → r
+ready; the call begins when its number stands in the control page (the runner spins for it, a few µs) →
+d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk.crashes import text_of
+from dvk.harness.checking.written_inputs import restoring
+from dvk.harness.processes.tensor_matching import Places
+from dvk.harness.processes.weight_rewrites import LOAD, rewrite
+from dvk.harness.provenance.operators import forbidden
+from dvk.harness.supervision.memory_growth import Outputs
+from dvk.harness.timing.baselines import ARMS
+from dvk.harness.toolchain import stubs
+from dvk.harness.toolchain.compiler_log import MAX_CHARS, first_error
+from dvk.harness.transport import call_template, process_memory
+from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START
+from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, put_buffers
+from dvk.harness.transport.lent_tensors import Board, flat, layout_of, memory_of
+from dvk.harness.transport.link import Gone, Link
+from dvk.harness.transport.memory_budget import let_go
+from dvk.records import Task
+from dvk.sandbox import Channel
+from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
+from dvk.tasks.sourcefile import blame
+from dvk.tasks.state import reseed
+
+WAKING = 2
+"""Calls before a timed one on a GPU, on the last one's inputs: where the host takes as long as the kernels, a call whose
+code has left the processor's caches is no measure."""
+
+_now = time.perf_counter_ns
+_synchronise = torch.cuda.synchronize
+
+Answer = dict[str, Any]
+
+
+def serve(channel: Channel) -> None:
+    """Obey the referee until it hangs up."""
+    settle()
+    link = Link(channel.descriptors.pop(0))
+    if channel.descriptors:
+        stubs.ask_through(channel.descriptors.pop(0))
+    serve_orders(Runner(link))
+
+
+def serve_orders(runner: Runner) -> None:
+    """Carry out orders until nobody gives any."""
+    try:
+        while True:
+            order = runner.link.receive()
+            if order["do"] == "rounds":
+                runner.kept, runner.tells = list(order["buffers"]), bool(order.get("tells"))
+                runner.rounds(bool(order["sync"]))
+                let_go()
+            else:
+                answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
+                runner.link.send(answer)
+                if "failed" in answer and not runner.whole():
+                    return
+    except Gone:
+        return
+
+
+def _guarded(function: Callable[[Answer], Answer], order: Answer) -> Answer:
+    try:
+        return function(order)
+    except CandidateError as error:
+        said = compiler_says(error)
+        status = "compile_error" if said else error.status
+        return {"failed": {"status": status, "stage": error.stage, "error": said or error.message}}
+    except Gone:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a candidate may raise anything, KeyboardInterrupt included
+        traceback.print_exc(limit=20)
+        return {"failed": failure(error)}
+
+
+def failure(error: BaseException) -> Answer:
+    """Status, stage (null: where it happened) and text of what a candidate raised."""
+    said = compiler_says(error)
+    return {
+        "status": "compile_error" if said else "launch_error",
+        "stage": "compile" if said else None,
+        "error": said or blame(error),
+    }
+
+
+class Runner:
+    """One module and the inputs lent to it."""
+
+    def __init__(self, link: Link):
+        self.link = link
+        self.model: nn.Module = nn.Module()
+        self.initial: dict[str, torch.Tensor] = {}
+        self.call: Callable[..., Any] = self.model
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+        self.board: Board | None = None
+        self.written: list[torch.Tensor] = []
+        """Lent inputs that the reference writes; the judge puts them back between calls."""
+        self._fixed: list[int] = []
+        """Their positions."""
+        self.out: Board | None = None
+        self.leaves: list[torch.Tensor] = []
+        self.earlier: list[torch.Tensor] = []
+        """Of the first call since inputs were lent; later ones must leave them as they are."""
+        self.control: Any = None
+        self.places: Places | None = None
+        self.kept: list[str] = []
+        """Buffers that are read after each timed call, by the reference's names."""
+        self.tells = False
+        """After each timed call it says what it returned besides tensors."""
+
+    # ------------------------------------------------------------ orders
+
+    def do_build(self, order: Answer) -> Answer:
+        self.task = Task.model_validate(order["task"])
+        if self.task.device == "cuda":
+            torch.cuda.init()
+        self._map_control()
+        self._take_inputs(order["inputs"])
+        if order["role"] == "candidate":
+            module = run_file(self.task)
+            self.model = construct_candidate(
+                order["source"], self.task, module, (self.args, self.kwargs), on_device=order["on_device"],
+                training=order["training"],
+            )
+        else:
+            self.model = build(self.task).model
+        self.role: str = order["role"]
+        self.call, self.places = self.model, None
+        self.initial = buffers_of(self.model)
+        let_go()
+        return {"built": True}
+
+    def do_weights(self, order: Answer) -> Answer:
+        """Take the values of a state_dict, as constructed the first time: what of it found a place, and where."""
+        put_buffers(self.model, self.initial)  # calls have changed those that no state_dict has, too
+        own = self.model.state_dict()
+        board = Board.borrow(order["offer"], self.link.descriptors)
+        lent = dict(zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True))
+        try:
+            if self.places is None:
+                self.places = Places(own, lent)
+            way = order.get("way", LOAD)
+            if way == LOAD or not rewrite(self.model, self.places.values(own, lent), way):
+                self.model.load_state_dict(lent if self.places.exact else self.places.state(own, lent))
+            self.initial = buffers_of(self.model)
+            return {"missing": self.places.missing(lent), "names": self.places.names}
+        finally:
+            del lent
+            board.close()
+
+    def do_inputs(self, order: Answer) -> Answer:
+        self._take_inputs(order)
+        return {"inputs": True}
+
+    def do_prepare(self, order: Answer) -> Answer:
+        """Make the arm ready for timing: compile or capture what it stands for."""
+        if self.role in ARMS:
+            restore = restoring(self.written)
+            self.call = ARMS[self.role](self.model, self.args, self.kwargs, restore)
+            restore()
+        else:
+            self.call = self.model
+        return {"prepared": True}
+
+    def do_call(self, order: Answer) -> Answer:
+        """One call; where its outputs are and what they look like from outside."""
+        self.leaves = []
+        put_buffers(self.model, self.initial)
+        bare = forbidden(self.task.device) if order.get("bare") else nullcontext()
+        with bare, in_mode(self.model, bool(order.get("other_mode"))):
+            result = call(
+                self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")),
+                separate=bool(order.get("separate")), fixed=self._fixed,
+            )
+        if self.task.device == "cuda":
+            _synchronise()
+        leaves, text = describe(result)
+        self.leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.earlier = self.earlier or self.leaves
+        return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
+
+    def do_tensors(self, order: Answer) -> Answer:
+        """The module's buffers or parameters by name."""
+        pairs = self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters()
+        found = dict(pairs)
+        self.leaves = [tensor.detach() for tensor in found.values()]
+        return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
+
+    def do_profile(self, order: Answer) -> Answer:
+        """Where the time of a call goes: the candidate's word, since this is its process."""
+        from dvk.harness.profiling.profile import profile_call
+
+        restore = restoring(self.written)
+
+        def once() -> None:
+            restore()
+            with torch.no_grad():
+                self.call(*self.args, **self.kwargs)
+
+        put_buffers(self.model, self.initial)
+        return {"profile": profile_call(once, self.task.device, num_bytes=order["num_bytes"]).model_dump(mode="json")}
+
+    def do_board(self, order: Answer) -> Answer:
+        """A place for outputs."""
+        if self.out is not None:
+            self.out.close()
+        self.out = Board.borrow(order["offer"], self.link.descriptors)
+        return {"board": True}
+
+    def do_export(self, order: Answer) -> Answer:
+        """Copy the tensors of the last answer, or of the earlier one that is held, to the board."""
+        self.copy_out(self.earlier if order.get("earlier") else None)
+        return {"exported": True}
+
+    # ------------------------------------------------------------ timed calls
+
+    def rounds(self, sync: bool) -> None:
+        """Timed calls until told to leave; the outputs stay alive until the next is prepared."""
+        link, control = self.link, self.control
+        tensors: list[torch.Tensor] = []
+        earlier: list[torch.Tensor] = []
+        result: Any = None
+        self.leaves, self.earlier = [], []
+        held, restore = self._held(), restoring(self.written if sync else [])
+        gc.collect()
+        gc.freeze()  # so that to collect again takes no time
+        gc.disable()
+        number, spare, outputs = control[GO], process_memory.Spare(), Outputs()
+        link.ring(b"r")
+        try:
+            with torch.no_grad():
+                while (byte := link.wait()) != b"x":
+                    if byte == b"c":
+                        self.copy_out(tensors)
+                        link.ring(b"k")
+                        continue
+                    if byte == b"b":
+                        self._copy_earlier(earlier)
+                        continue
+                    if byte == b"h":
+                        earlier = tensors
+                    tensors, result, leaves = [], None, []
+                    if byte == b"g":
+                        gc.collect()
+                    control[KEPT] = outputs.count()
+                    control[HELD] = torch.cuda.memory_allocated() if sync else 0
+                    spare.refill()
+                    try:
+                        for _ in range(WAKING if sync else 0):
+                            restore()
+                            self.call(*self.args, **self.kwargs)
+                            _synchronise()
+                        # After those calls: they, too, change buffers and draw numbers.
+                        put_buffers(self.model, self.initial)
+                        if sync:
+                            _synchronise()
+                        number += 1
+                        spare.begin()
+                        link.ring(b"r")
+                        while control[GO] < number:
+                            pass
+                        if self.task.stochastic:  # known any sooner, numbers could be drawn before the clock starts
+                            reseed(control[SEED])
+                        start = _now()
+                        result = self.call(*self.args, **self.kwargs)
+                        leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
+                        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                        addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: some compute when they are asked
+                        if sync:
+                            _synchronise()
+                        end = _now()
+                        tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
+                        for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
+                            control[FIRST + i] = address
+                        control[START], control[END] = start, end
+                        outputs.add(leaves)
+                        told = {"constants": [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)], "spec": text}
+                    except BaseException as error:  # noqa: BLE001 - see _guarded
+                        traceback.print_exc(limit=20)
+                        link.ring(b"e")
+                        link.send({"failed": failure(error)})
+                        continue
+                    link.ring(b"d")
+                    if self.tells:
+                        link.send(told)
+        finally:
+            gc.enable()
+            gc.unfreeze()
+
+    # ------------------------------------------------------------ parts
+
+    def _copy_earlier(self, tensors: list[torch.Tensor]) -> None:
+        try:
+            self.copy_out(tensors)
+        except BaseException as error:  # noqa: BLE001 - torch.compile's graphs raise where what they returned is gone
+            self.link.ring(b"e")
+            self.link.send({"failed": failure(error)})
+        else:
+            self.link.ring(b"k")
+
+    def whole(self) -> bool:
+        """The process is fit to go on after a failure."""
+        return True
+
+    def _held(self) -> list[tuple[dict[str, Any], str]]:
+        """Where the module keeps the buffers that are read after each timed call."""
+        called = self.places.names if self.places is not None else {}
+        paths = [called.get(name, name).rpartition(".") for name in self.kept]
+        modules = dict(self.model.named_modules())  # TorchScript has no get_submodule
+        return [(modules[path]._buffers, name) for path, _, name in paths]
+
+    def _map_control(self) -> None:
+        descriptor = self.link.descriptors.pop(0)
+        if self.control is not None:
+            os.close(descriptor)
+            return
+        mapping = process_memory.Mapping(descriptor, [process_memory.PAGE])
+        self.control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(mapping.addresses[0])
+
+    def _take_inputs(self, offered: Answer) -> None:
+        if self.board is not None:
+            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # which may lie in what is given back
+            self.board.close()
+        self.board = Board.borrow(offered["offer"], self.link.descriptors)
+        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors)
+        self._fixed = [int(number) for number in offered.get("written", ())]
+        self.written = [self.board.tensors[number] for number in self._fixed]
+
+    def copy_out(self, tensors: list[torch.Tensor] | None = None) -> None:
+        """To the board, what was last answered or `tensors`."""
+        assert self.out is not None
+        for place, leaf in zip(self.out.tensors, self.leaves if tensors is None else tensors, strict=True):
+            if place.numel():
+                flat(place).copy_(flat(memory_of(leaf)))
+        if self.task.device == "cuda":
+            _synchronise()
+
+
+def outside(leaf: Any) -> Answer:
+    """How an output looks from outside, and where it is."""
+    if not isinstance(leaf, torch.Tensor):
+        return {"value": leaf}
+    if leaf.layout is not torch.strided or leaf.is_meta:
+        layout = "meta" if leaf.is_meta else str(leaf.layout)
+        return {"layout": layout, "dtype": str(leaf.dtype).removeprefix("torch."), "shape": list(leaf.shape),
+                "strides": [], "device": leaf.device.type, "address": 0}
+    return {**layout_of(leaf), "layout": "torch.strided", "device": leaf.device.type, "address": leaf.data_ptr()}
+
+
+def settle() -> None:
+    """What compilers and drop-ins are told by the environment."""
+    private = tempfile.gettempdir()
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(private, "torch_extensions")
+    os.environ.setdefault("MAX_JOBS", "4")
+    # A drop-in of ours falls back to the original where its kernels do not compile; here that must show.
+    os.environ["DVK_STRICT"] = "1"
+    sys.dont_write_bytecode = True
+    process_memory.keep_freed()
+
+
+COMPILERS = ("CompilationError", "CompileTimeAssertionFailure", "CalledProcessError", "PTXASError", "CompileError")
+SIGNS = ("Error building extension", "NVRTC failed", "Kernel compilation failed", "nvrtc: error", "NVRTC_ERROR_COMPILATION")
+"""In messages of torch's and cupy's ways to compile CUDA."""
+
+
+def compiler_says(error: BaseException) -> str | None:
+    """The first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile at their first call only."""
+    seen: BaseException | None = error
+    before: list[BaseException] = []
+    while seen is not None and not any(seen is one for one in before):  # causes may go in a circle
+        before.append(seen)
+        kind, text = type(seen), text_of(seen)
+        if kind.__module__.startswith("triton.compiler") or kind.__name__ in COMPILERS or any(sign in text for sign in SIGNS):
+            printed = [getattr(seen, name, None) for name in ("stderr", "output", "log")]
+            log = next((one for one in printed if isinstance(one, (bytes, str)) and one), text)
+            log = log.decode(errors="replace") if isinstance(log, bytes) else log
+            return f"{kind.__name__}: {first_error(log) or text[:MAX_CHARS]}"
+        seen = seen.__cause__ or seen.__context__
+    return None

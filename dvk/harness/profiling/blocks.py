@@ -1,0 +1,87 @@
+"""How long each block of a reference takes in an eager call, found out in a sandboxed child.
+
+Hooks wait for the device before and after each block, so a block's time holds its launches, and the blocks' times add up to no more
+than the whole call's. The caches are warm: these are shares to see where time goes, not the judge's milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from statistics import median
+from typing import Any
+
+from dvk.config import Limits
+from dvk.device_lock import Lane, of_cpu
+from dvk.records import Task
+from dvk.sandbox import Death, call
+
+WARM, CALLS = 2, 7
+"""Calls before those that count, and those of which the median is taken."""
+WHOLE = ""
+"""The key of the whole call."""
+
+
+def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, float]:
+    """Milliseconds of a call by block, all its runs together, and of the `WHOLE` call; empty where the child died.
+
+    Args:
+        names: paths of modules; the time of one inside another is its own alone.
+    """
+    # On a GPU a name for its lane would need a context in this process; such calls are short.
+    with Lane(of_cpu()).alone() if task.device == "cpu" else nullcontext():
+        request = {"task": task.model_dump(mode="json"), "names": list(names)}
+        answer = call("dvk.harness.profiling.blocks:child", request, limits, isolate=limits.reference_isolation(task.device))
+    return {} if isinstance(answer, Death) else dict(answer.value)
+
+
+def child(channel: Any) -> None:
+    """Child side of `block_times`."""
+    from dvk.tasks.build import build
+
+    request = channel.receive()
+    built = build(Task.model_validate(request["task"]))
+    channel.send(measured(built.model, *built.inputs(0), request["names"]))
+
+
+def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]) -> dict[str, float]:
+    """Median milliseconds by block and of the whole; runs where the user's code may run."""
+    import torch
+
+    wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    spent: dict[str, float] = {}
+    begun: list[tuple[str, float]] = []
+
+    def now() -> float:
+        wait()
+        return time.perf_counter()
+
+    def enter(name: str) -> None:
+        begun.append((name, now()))
+
+    def leave() -> None:
+        name, since = begun.pop()
+        took = 1e3 * (now() - since)
+        spent[name] += took
+        if begun and begun[-1][0] != WHOLE:
+            spent[begun[-1][0]] -= took
+
+    def watch(module: Any, name: str) -> None:
+        module.register_forward_pre_hook(lambda *_: enter(name))
+        module.register_forward_hook(lambda *_: leave())
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)):  # its parts may be called one by one
+            for part in module.children():
+                watch(part, name)
+
+    for name in names:
+        watch(model.get_submodule(name), name)
+    runs = []
+    with torch.no_grad():
+        for _ in range(WARM + CALLS):
+            spent.update(dict.fromkeys([*names, WHOLE], 0.0))
+            enter(WHOLE)
+            model(*args, **kwargs)
+            leave()
+            runs.append(dict(spent))
+    return {name: median(run[name] for run in runs[WARM:]) for name in [*names, WHOLE]}

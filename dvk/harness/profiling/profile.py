@@ -1,0 +1,267 @@
+"""Find out where the time of a call goes, with torch.profiler in the process that makes the call. Child side.
+
+On a GPU: every kernel's time, launch shape and registers, from the driver's own records (CUPTI). On a CPU: time inside
+PyTorch's operators, and the rest. There `own code` is what is left of a call beside the operators, in processes that
+have loaded native code from outside Python's and the system's folders; Python's own share
+is in it, so for calls of some microseconds it is an upper bound.
+
+Operators that only make or describe tensors (`BOOKKEEPING`) compute nothing and count as the host's time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import site
+import sys
+import sysconfig
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from dvk.harness.profiling.occupancy import occupancy
+from dvk.harness.profiling.record import KernelTime, Profile
+from dvk.harness.profiling.trace import Launch, busy_us, device_limits, launches
+from dvk.records import Device
+
+WARMUP = 3
+MAX_CALLS, MIN_CALLS = 20, 3
+BUDGET_S = 0.5
+"""Calls stop after so long, those under the profiler and those before."""
+OWN_CODE = "own code"
+
+BOOKKEEPING = frozenset(
+    "aten::" + name
+    for name in (
+        "alias as_strided chunk contiguous detach detach_ empty empty_like empty_strided expand expand_as flatten is_nonzero item "
+        "lift_fresh movedim narrow new_empty new_empty_strided numpy_T permute ravel reshape reshape_as resize_ resolve_conj "
+        "resolve_neg result_type select set_ slice split split_with_sizes squeeze swapaxes t to transpose unbind unflatten unfold "
+        "unsqueeze view view_as view_as_real _local_scalar_dense _nested_tensor_from_mask _reshape_alias _reshape_copy _unsafe_view"
+    ).split()
+)
+"""Operators without work of their own on elements; what some of them call (`clone`, `copy_`) is counted by itself."""
+
+Compiled = Mapping[str, Mapping[str, int]]
+"""By kernel: registers, spill_bytes, shared_bytes, as in `Verdict.compiled`."""
+
+
+def profile_call(
+    fn: Callable[[], object],
+    device: Device,
+    own_kernels: Collection[str] | None = None,
+    compiled: Compiled | None = None,
+    num_bytes: float | None = None,
+    flops: float | None = None,
+) -> Profile:
+    """Where the time of `fn()` goes; it is called some 10 to 45 times. A process's first one on a GPU takes 2 to 8 s.
+
+    Args:
+        fn: one call of the module, alike each time.
+        device: where it works.
+        own_kernels: names of the candidate's compiled functions by the launch record, mangled or not. None: whatever was not
+            launched by PyTorch counts as own, but nothing in a CUDA graph, whose launches bear no mark of who made them.
+        compiled: the compiler's figures, where known; Triton's are also read from its launcher.
+        num_bytes: inputs, weights and outputs, once each.
+        flops: what the reference computes a call.
+
+    Raises:
+        Whatever `fn` raises.
+    """
+    for _ in range(WARMUP):
+        fn()
+    facts = {"num_bytes": num_bytes, "flops": flops}
+    if device == "cpu":
+        return _on_cpu(fn, facts)
+    return _on_cuda(fn, None if own_kernels is None else {_plain(name) for name in own_kernels}, compiled or {}, facts)
+
+
+# ---------------------------------------------------------------- GPU
+
+def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled, facts: dict[str, Any]) -> Profile:
+    torch.cuda.synchronize()
+    walls = _walls(fn, torch.cuda.synchronize)
+    both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=both, record_shapes=True, with_flops=True, acc_events=True) as profiler, _triton() as seen:
+        num_calls = len(_walls(fn, torch.cuda.synchronize))
+    trace = _trace(profiler)
+    found = launches(trace["traceEvents"], own)
+    limits = device_limits(trace.get("deviceProperties", []))
+    total = sum(launch.device_us for launch in found)
+    flops = _flops_by_kernel(profiler)
+    groups: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+    for launch in found:
+        groups[launch.name, launch.origin].append(launch)
+    kernels = []
+    for (name, origin), group in groups.items():
+        figures: dict[str, float | None] = {**seen.get(name, {}), **compiled.get(name, {})} if origin == "own" else {}
+        largest = max(group, key=lambda launch: launch.blocks or 0)
+        shape = {
+            "threads": largest.threads, "blocks": largest.blocks, "registers": largest.registers, "shared_bytes": largest.shared_bytes
+        }  # fmt: skip
+        filled = occupancy(limits, *shape.values()) if limits and None not in shape.values() else None  # type: ignore[arg-type]
+        kernels.append(
+            KernelTime(
+                name=name,
+                origin=group[0].origin,
+                count=len(group) / num_calls,
+                device_ms=sum(launch.device_us for launch in group) / num_calls / 1e3,
+                share=sum(launch.device_us for launch in group) / total if total else 0.0,
+                **{key: value if value is not None else _whole(figures.get(key)) for key, value in shape.items()},
+                spill_bytes=_whole(figures.get("spill_bytes")),
+                occupancy=filled.share if filled else None,
+                limiter=filled.limiter if filled else None,
+                waves=filled.waves if filled else None,
+                num_bytes=_a_call(figures.get("num_bytes"), num_calls),
+                flops=_a_call(flops.get(name), num_calls) if origin == "library" else None,
+            )
+        )
+    wall = median(walls)
+    busy = busy_us(found) / num_calls / 1e3
+    return Profile(
+        device="cuda",
+        num_calls=num_calls,
+        wall_ms=wall,
+        device_ms=total / num_calls / 1e3,
+        host_ms=max(0.0, wall - busy),
+        coverage=sum(kernel.share for kernel in kernels if kernel.origin == "own") if total else None,
+        kernels=_ordered(kernels),
+        num_multiprocessors=limits.num_multiprocessors if limits else None,
+        **facts,
+    )
+
+
+def _trace(profiler: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="dvk-profile-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        return found
+
+
+def _flops_by_kernel(profiler: Any) -> dict[str, float]:
+    """PyTorch's own estimates for its operators, given to the longest kernel of each."""
+    found: dict[str, float] = defaultdict(float)
+    for event in profiler.events():
+        if event.flops and event.kernels:
+            found[max(event.kernels, key=lambda kernel: kernel.duration).name] += event.flops
+    return found
+
+
+@contextlib.contextmanager
+def _triton() -> Iterator[dict[str, dict[str, float]]]:
+    """What Triton launches meanwhile: the compiler's figures by kernel, and the bytes of the tensors given to it."""
+    found: dict[str, dict[str, float]] = {}
+    function = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
+    if function is None:
+        yield found
+        return
+    run = function.run
+
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kernel = run(self, *args, **kwargs)
+        with contextlib.suppress(Exception):  # another version of Triton tells less; a launch must not fail for that
+            figures = found.setdefault(kernel.name, {"num_bytes": 0.0})
+            tensors = {a.data_ptr(): a.numel() * a.element_size() for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
+            figures["num_bytes"] += sum(tensors.values())
+            figures |= {"registers": kernel.n_regs, "spill_bytes": kernel.n_spills, "shared_bytes": kernel.metadata.shared}
+        return kernel
+
+    function.run = recording
+    try:
+        yield found
+    finally:
+        function.run = run
+
+
+def _plain(name: str) -> str:
+    """As the profiler writes a compiled function's name."""
+    try:
+        return str(torch._C._demangle(name)) if name.startswith("_Z") else name
+    except (AttributeError, RuntimeError):
+        return name
+
+
+# ---------------------------------------------------------------- CPU
+
+def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
+    wall = median(_walls(fn, lambda: None))
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True, acc_events=True) as profiler:
+        profiled = _walls(fn, lambda: None)
+    num_calls = len(profiled)
+    operators: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # calls, milliseconds, flops
+    bookkeeping = 0.0
+    for event in profiler.events():
+        ms = event.self_cpu_time_total / 1e3
+        if event.name in BOOKKEEPING:
+            bookkeeping += ms
+        elif event.name.startswith("aten::"):
+            sums = operators[event.name]
+            sums[0], sums[1], sums[2] = sums[0] + 1, sums[1] + ms, sums[2] + (event.flops or 0)
+    computing = sum(ms for _, ms, _ in operators.values())
+    own = max(0.0, sum(profiled) - computing - bookkeeping) if _own_libraries() else 0.0
+    total = computing + own
+    scale = wall / sum(profiled)  # what is left of all calls' times when the profiler's own is taken out
+    kernels = [
+        KernelTime(name=name, origin="library", count=count / num_calls, device_ms=ms * scale, share=ms / total if total else 0.0,
+                   flops=_a_call(flops, num_calls))
+        for name, (count, ms, flops) in operators.items()
+    ]  # fmt: skip
+    if own:
+        kernels.append(KernelTime(name=OWN_CODE, origin="own", count=1, device_ms=own * scale, share=own / total))
+    return Profile(
+        device="cpu",
+        num_calls=num_calls,
+        wall_ms=wall,
+        device_ms=total * scale,
+        host_ms=max(0.0, wall - total * scale),
+        coverage=own / total if total else None,
+        kernels=_ordered(kernels),
+        **facts,
+    )
+
+
+def _own_libraries() -> list[str]:
+    """Files with executable pages in this process that neither Python, its packages nor the system brought."""
+    brought = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values(), os.path.dirname(torch.__file__)]
+    known = tuple({os.path.realpath(path) + "/" for path in brought} | {"/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"})
+    found = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        if len(words) == 6 and "x" in words[1] and words[5].startswith("/") and not words[5].startswith(known):
+            found.add(words[5])
+    return sorted(found)
+
+
+# ---------------------------------------------------------------- both
+
+def _walls(fn: Callable[[], object], settle: Callable[[], None]) -> list[float]:
+    """Milliseconds of single calls."""
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < MIN_CALLS or (len(times) < MAX_CALLS and time.perf_counter() - began < BUDGET_S):
+        settle()
+        start = time.perf_counter()
+        fn()
+        settle()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def _ordered(kernels: list[KernelTime]) -> tuple[KernelTime, ...]:
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.device_ms))
+
+
+def _a_call(total: float | None, num_calls: int) -> float | None:
+    return total / num_calls if total else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,128 @@
+"""Kernels in a trace of torch.profiler (Chrome's format): names, times, launch shapes, and who launched them. Pure.
+
+Whose a kernel is: its name must be in the launch record, exactly, and it must not have been launched from inside an
+operator of PyTorch, whose kernels may bear any name. Without a launch record the second half decides alone, and what a
+CUDA graph launched is nobody's own: in a graph, one cannot see who put a kernel there.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.harness.profiling.occupancy import Limits
+from dvk.harness.profiling.record import Origin
+
+LIBRARY_OPS = ("aten::", "Torch-Compiled Region", "CompiledFunction", "inductor")
+"""Beginnings of the names of operators whose kernels are PyTorch's: its own, and those its compiler wrote."""
+COPIES = ("gpu_memcpy", "gpu_memset")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel execution."""
+
+    name: str
+    origin: Origin
+    start_us: float
+    device_us: float
+    threads: int | None = None
+    blocks: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> list[Launch]:
+    """Every execution on the device, by start.
+
+    Args:
+        events: `traceEvents` of the trace.
+        own: names of the candidate's kernels as its launch record has them; None where there is none.
+    """
+    known = [event for event in events if event.get("ph") == "X" and isinstance(event.get("args", {}), dict)]
+    inside = _Inside(event for event in known if event.get("cat") == "cpu_op" and str(event["name"]).startswith(LIBRARY_OPS))
+    callers = {
+        event["args"]["correlation"]: event
+        for event in known
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
+    }
+    found = []
+    for event in known:
+        kind, args = event.get("cat"), event.get("args", {})
+        if kind != "kernel" and kind not in COPIES:
+            continue
+        caller = callers.get(args.get("correlation"))
+        name = str(event["name"])
+        ours = name in own if own is not None else caller is None or "GraphLaunch" not in str(caller["name"])
+        if caller is not None and inside(caller):
+            ours = False
+        origin: Origin = "copy" if kind in COPIES else "own" if ours else "library"
+        found.append(
+            Launch(
+                name=name,
+                origin=origin,
+                start_us=float(event["ts"]),
+                device_us=float(event.get("dur", 0.0)),
+                threads=_product(args.get("block")),
+                blocks=_product(args.get("grid")),
+                registers=_whole(args.get("registers per thread")),
+                shared_bytes=_whole(args.get("shared memory")),
+            )
+        )
+    return sorted(found, key=lambda launch: launch.start_us)
+
+
+def busy_us(found: Sequence[Launch]) -> float:
+    """Microseconds in which at least one of them ran; `found` by start."""
+    total, end = 0.0, -math.inf
+    for launch in found:
+        stop = launch.start_us + launch.device_us
+        total += max(0.0, stop - max(end, launch.start_us))
+        end = max(end, stop)
+    return total
+
+
+def device_limits(properties: Sequence[dict[str, Any]]) -> Limits | None:
+    """Limits of the first device of a trace's `deviceProperties`; None where they are not told."""
+    try:
+        first = properties[0]
+        return Limits(
+            capability=(int(first["computeMajor"]), int(first["computeMinor"])),
+            num_multiprocessors=int(first["numSms"]),
+            threads=int(first["maxThreadsPerMultiprocessor"]),
+            registers=int(first["regsPerMultiprocessor"]),
+            shared_bytes=int(first["sharedMemPerMultiprocessor"]),
+        )
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+class _Inside:
+    """Whether a moment of a thread lies inside one of the operators."""
+
+    def __init__(self, operators: Iterable[dict[str, Any]]):
+        self._spans: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+        for event in sorted(operators, key=lambda event: float(event["ts"])):
+            start, stop = float(event["ts"]), float(event["ts"]) + float(event.get("dur", 0.0))
+            spans = self._spans[event.get("tid")]
+            if spans and start <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(spans[-1][1], stop))
+            else:
+                spans.append((start, stop))
+
+    def __call__(self, event: dict[str, Any]) -> bool:
+        spans, moment = self._spans.get(event.get("tid"), []), float(event["ts"])
+        place = bisect_right(spans, (moment, math.inf)) - 1
+        return place >= 0 and spans[place][0] <= moment <= spans[place][1]
+
+
+def _product(sizes: Any) -> int | None:
+    return math.prod(int(size) for size in sizes) if isinstance(sizes, list) and sizes else None
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None

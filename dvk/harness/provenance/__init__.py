@@ -1,0 +1,1 @@
+"""Do the candidate's own kernels compute the result."""

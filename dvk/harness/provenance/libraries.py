@@ -1,0 +1,130 @@
+"""Take other people's libraries of GPU kernels out of a running process from outside: cuBLAS, cuDNN, and whatever is like them.
+
+A library of kernels is known by what it holds, not by its name: a section of GPU code (`.nv_fatbin`), in a file that is not the
+candidate's own, or is a copy of one that is not; what lies beside such a library in its package serves it. All its code is
+overwritten with traps, in the pages of this one process, so that no way in is left, be it a symbol, a pointer kept from before
+or a module's method table. PyTorch's own libraries stay, since tensors are allocated and copied by them: `disable_ops` takes their
+operators. What every launch passes stays, too, and what every program in C++ does (`NEEDED`).
+
+Decided against: the share of device time by a profile (CUPTI lives in the candidate's process, which would report on itself);
+files made unreadable (PyTorch has cuBLAS mapped before a candidate's first line); looking whether a library is mapped (it is).
+Not covered: machine code for the GPU that is cut out of a library's file and loaded as a module of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection
+from functools import cache
+
+from dvk.harness.provenance.disable_ops import FOLDER, TRAP, Span, executable
+from dvk.harness.supervision import elf, installed
+from dvk.harness.transport import process_memory
+
+GPU_CODE = (b".nv_fatbin", b"__nv_relfatbin")
+NEEDED = (
+    "libcuda.so", "libcudart", "libnvrtc", "libnvJitLink", "libcupti", "libnvToolsExt", "libnvtx", "libnvperf", "libtriton", "libcufile",
+)  # fmt: skip
+"""The driver, the runtime, compilers and profilers, and one that reads files and exports parts of the C++ runtime besides: PyTorch
+links it, so the loader finds `operator delete` there, by which every tensor is freed. Beginnings of names."""
+PACKAGES = str(FOLDER.resolve().parent.parent)
+"""Where PyTorch is installed, and what came with it."""
+CHUNK = 1 << 20
+SAMPLES = 5
+"""Pages by which a copy is known."""
+LEAST_VARIED = 32
+"""Different values among the bytes of such a page."""
+
+
+def withdraw(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[Span]:
+    """Put traps over the code of all libraries of kernels that process `pid`, which is in none of them now, has mapped. For good.
+
+    Args:
+        pid: the process.
+        home: its private folder: what lies there, or in no file, is its own.
+        already: of an earlier time, and left alone.
+
+    Returns:
+        Where their code is; nothing where this cannot be done or there is no such process.
+    """
+    trap = TRAP.get(platform.machine())
+    if trap is None:
+        return frozenset()
+    try:
+        spans = [span for span in executable(pid) if span not in already]
+        taken = _libraries(spans, home)
+        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as held:
+            found = {span for span in spans if span.path in taken or _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
+            for span in found:
+                for first, size in _code(span) if span.path in taken else [(span.start, span.size)]:
+                    for start in range(0, size, CHUNK):
+                        os.pwrite(held.fileno(), trap * (min(CHUNK, size - start) // len(trap)), first + start)
+    except OSError:
+        return frozenset()
+    return frozenset(found) | frozenset(already)
+
+
+def _code(span: Span) -> list[tuple[int, int]]:
+    """Addresses and bytes of code in a span of an installed file: of cuBLAS and its like, most is data. All where it can't be told."""
+    end = span.offset + span.size
+    try:
+        inside = [(max(offset, span.offset), min(offset + size, end)) for offset, size in elf.code(span.path)]
+    except (OSError, ValueError):
+        return [(span.start, span.size)]
+    return [(span.start + first - span.offset, last - first) for first, last in inside if first < last]
+
+
+def _libraries(spans: list[Span], home: str) -> set[str]:
+    files = {span.path for span in spans if not _is_own(span.path, home) and not _is_needed(span.path)}
+    found = {path for path in files if _holds_kernels(path)}
+    folders = {folder for path in found if (folder := os.path.dirname(path)).startswith(PACKAGES + "/")}
+    return found | {path for path in files if os.path.dirname(path) in folders}
+
+
+def _is_own(path: str, home: str) -> bool:
+    return not path or path.startswith((home + "/", "/memfd:", "[", "/dev/zero")) or path.endswith(" (deleted)")
+
+
+def _is_needed(path: str) -> bool:
+    return path.startswith(str(FOLDER.resolve()) + "/") or os.path.basename(path).startswith(NEEDED)
+
+
+@cache
+def _holds_kernels(path: str) -> bool:
+    try:
+        return any(elf.section(path, name) is not None for name in GPU_CODE)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_copy(held: int, span: Span, taken: set[str]) -> bool:
+    """Its pages are those of a library at the same places in its file."""
+    if span.size < installed.LEAST_BYTES:
+        return False
+    pages = []
+    try:
+        for i in range(1, SAMPLES + 1):
+            start = span.size * i // (SAMPLES + 1) // process_memory.PAGE * process_memory.PAGE
+            page = os.pread(held, process_memory.PAGE, span.start + start)
+            if len(set(page)) >= LEAST_VARIED:
+                pages.append((span.offset + start, page))
+    except OSError:
+        return False
+    return bool(pages) and any(_holds(path, pages) for path in (*taken, *_installed()))
+
+
+def _holds(path: str, pages: list[tuple[int, bytes]]) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return all(os.pread(file.fileno(), len(page), offset) == page for offset, page in pages)
+    except OSError:
+        return False
+
+
+@cache
+def _installed() -> frozenset[str]:
+    return frozenset(path for path in installed.libraries() if _holds_kernels(path))
+
+
+__all__ = ["withdraw"]

@@ -1,0 +1,196 @@
+"""Verdicts as they come, for candidates as they come: a court a worker, fed while a model writes the next answers.
+
+The harness's `Pool` judges a list that is known; here the list grows with the verdicts. Workers go on with the task they
+hold, since a reference is built and its expected outputs computed once a worker and task; others take where most is left
+for each. Equal candidates are judged once. Threads only wait for sockets; what runs, runs in the children.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from dvk import crashes
+from dvk.config import Config
+from dvk.harness.placement import AnyCourt, elsewhere, open_court
+from dvk.harness.pool import gpu_for
+from dvk.harness.session.judge_session import Contract, Court
+from dvk.harness.session.single_flight import Once
+from dvk.harness.session.verdict_cache import Remembered, key
+from dvk.records import Candidate, Task, Tier, Verdict
+
+K = TypeVar("K")
+JOIN_S = 5.0
+"""A worker that still judges when all is closed ends with its candidate; nobody waits longer for it."""
+
+
+def contract_for(device: str) -> Contract:
+    """On a GPU by launch plan where a candidate can be reduced to one: ten times as many verdicts a second."""
+    return "auto" if device == "cuda" else "module"
+
+
+class Docket(Generic[K]):
+    """Judges what is submitted; use as a context manager or `close()` it.
+
+    Args:
+        workers: candidates in work at any time.
+        config: limits and judge settings.
+        remembered: verdicts of earlier runs; None judges everything anew.
+        tier, baselines, require_kernels, contract: see `Court`.
+    """
+
+    def __init__(
+        self, workers: int, config: Config, remembered: Remembered | None = None, *, tier: Tier = "search",
+        baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
+    ):
+        self.workers, self.config = max(1, workers), config
+        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
+        self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
+        self.require_kernels = require_kernels
+        self.num_pending = 0
+        """Submitted, and not yet handed out as a result."""
+        self._once: Once[Verdict] = Once()
+        self._results: queue.SimpleQueue[tuple[K, Verdict] | BaseException] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
+        self._hands: dict[str, int] = {}
+        self._idle: list[Court] = []
+        """Courts of workers that wait."""
+        self._open = True
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Docket[K]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more work for anybody; what has not begun is given up, processes end with their workers."""
+        with self._changed:
+            self._open = False
+            self._waiting.clear()
+            self._changed.notify_all()
+        limit = time.monotonic() + JOIN_S
+        for thread in self._threads:  # of a cluster there are many
+            thread.join(max(0.0, limit - time.monotonic()))
+
+    @property
+    def num_waiting(self) -> int:
+        """Submitted, and in nobody's hands yet."""
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
+
+    def submit(self, name: K, task: Task, candidate: Candidate) -> None:
+        """Have `candidate` judged; its verdict comes out of `results` under `name`."""
+        with self._changed:
+            assert self._open, "it is closed"
+            self._waiting.setdefault(task.id, deque()).append((name, task, candidate))
+            self.num_pending += 1
+            self._changed.notify()
+        if len(self._threads) < min(self.workers, self.num_pending):
+            thread = threading.Thread(target=self._work, args=(len(self._threads),), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def results(self, *, wait: bool) -> list[tuple[K, Verdict]]:
+        """What has been judged since the last call; when `wait` and there is nothing yet, at least one, unless nothing is pending.
+
+        An exception of ours while a candidate is judged is its verdict, `broken_task` with a traceback.
+
+        Raises:
+            MachineError: no sandbox can be started.
+        """
+        found: list[tuple[K, Verdict]] = []
+        while self.num_pending:
+            try:
+                result = self._results.get(block=wait and not found)
+            except queue.Empty:
+                break
+            if isinstance(result, BaseException):
+                raise result
+            self.num_pending -= 1
+            found.append(result)
+        return found
+
+    def make_room(self) -> None:
+        """Have workers that wait give back what their processes hold of a GPU; they start them anew when there is work, for which all wait
+        until the last of these processes has ended."""
+        with self._changed:
+            for court in self._idle:
+                court.close()
+
+    # ------------------------------------------------------------ workers
+
+    def _work(self, number: int) -> None:
+        court: AnyCourt | None = None
+        held: str | None = None
+        try:
+            while (job := self._take(court, held)) is not None:
+                name, task, candidate = job
+                held = task.id
+                try:
+                    court = self._court(court, task, number)
+                    verdict = self._verdict(court, task, candidate)
+                except Exception as error:  # the fence: see dvk.crashes
+                    if crashes.ends_all(error):
+                        raise
+                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.tier)
+                    if court is not None:  # what it was at is unknown
+                        court.close()
+                self._results.put((name, verdict))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            self._results.put(error)
+        finally:
+            if court is not None:
+                court.close()
+
+    def _court(self, court: AnyCourt | None, task: Task, number: int) -> AnyCourt:
+        """`court`, turned to the task, or a new one."""
+        if court is None:
+            gpu = gpu_for(task, number)
+            court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
+            court.sharers = self.workers
+            if isinstance(court, Court):
+                court.make_room = self.make_room
+        elif court.task.id != task.id:
+            court.turn_to(task)
+        return court
+
+    def _verdict(self, court: AnyCourt, task: Task, candidate: Candidate) -> Verdict:
+        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **elsewhere(self.config)}
+        asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
+
+        def judge() -> Verdict:
+            if self.remembered is not None and (known := self.remembered.recall(asked)) is not None:
+                return known
+            verdict = court.judge(candidate, self.tier, self.baselines)
+            assert verdict is not None, "there is no deadline"
+            if self.remembered is not None:
+                self.remembered.remember(asked, verdict)
+            return verdict
+
+        return self._once.ask(asked, judge)[0]
+
+    def _take(self, court: AnyCourt | None, held: str | None) -> tuple[K, Task, Candidate] | None:
+        """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
+        with self._changed:
+            while self._open:
+                if held is not None and self._waiting.get(held):
+                    return self._waiting[held].popleft()
+                left = {task: len(jobs) / (1 + self._hands.get(task, 0)) for task, jobs in self._waiting.items() if jobs}
+                if left:
+                    chosen = max(left, key=lambda task: left[task])
+                    if held is not None:
+                        self._hands[held] -= 1
+                    self._hands[chosen] = self._hands.get(chosen, 0) + 1
+                    return self._waiting[chosen].popleft()
+                waits = [court] if isinstance(court, Court) else []
+                self._idle += waits
+                self._changed.wait()
+                self._idle = [one for one in self._idle if one not in waits]
+            return None

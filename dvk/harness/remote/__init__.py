@@ -1,0 +1,1 @@
+"""Judges on other machines."""

@@ -1,0 +1,103 @@
+"""The node's side: an actor that owns a court, and what a node says of itself. Imports no Ray: its class travels by name.
+
+Ray runs actors at a low priority (`worker_niceness`), so on a node that does other work, too, they are slower; reference and
+candidate alike.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import dvk
+from dvk import machine
+from dvk.config import Config
+from dvk.errors import DvkError
+from dvk.harness.session.concurrency import of_each
+from dvk.harness.session.judge_session import Contract, Court
+from dvk.harness.session.verdict_cache import PROTOCOL
+from dvk.records import Candidate, Task, Tier, Verdict
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a court is made for; fields as of `Court`."""
+
+    config: Config
+    backward: bool = False
+    brief: bool = False
+    require_kernels: bool = False
+    contract: Contract = "module"
+    profile: bool | Literal["times"] = False
+
+
+class Seat:
+    """A court on this node, with its processes kept warm from one candidate to the next."""
+
+    def __init__(self) -> None:
+        unbound()
+        self._court: Court | None = None
+        self._kind: Kind | None = None
+
+    def ready(self) -> str:
+        """The node's name, once the actor runs."""
+        return os.uname().nodename
+
+    def judge(
+        self, kind: Kind, task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], sharers: int, limit_s: float | None
+    ) -> Verdict | DvkError | None:
+        """The verdict; None when `limit_s` was over first; an error of this machine as what it is, not raised.
+
+        Args:
+            kind, task, candidate, tier, baselines: see `Court`.
+            sharers: seats of this driver on this node.
+            limit_s: seconds; None: no limit.
+        """
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        try:
+            court = self._court_for(kind, task)
+            # It sees one GPU of the node's.
+            court.sharers, court.gpus = sharers, -(-sharers // of_each(kind.config, task.device))
+            return court.judge(candidate, tier, baselines, deadline)
+        except DvkError as error:
+            return error
+        finally:
+            if self._court is not None and self._court.broken is not None:
+                self._close()
+
+    def _court_for(self, kind: Kind, task: Task) -> Court:
+        if self._court is None or kind != self._kind:
+            self._close()
+            self._court, self._kind = Court(
+                task, kind.config, backward=kind.backward, brief=kind.brief, require_kernels=kind.require_kernels,
+                contract=kind.contract, profile=kind.profile), kind
+        elif self._court.task.id != task.id:
+            self._court.turn_to(task)
+        return self._court
+
+    def _close(self) -> None:
+        if self._court is not None:
+            self._court.close()
+        self._court = self._kind = None
+
+
+def unbound() -> None:
+    """Take back the one thread of OpenMP that Ray gives an actor: candidates and references compute on all cores.
+
+    A number that the node's own environment holds stays.
+    """
+    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
+        os.environ.pop("OMP_NUM_THREADS", None)
+
+
+def of_node() -> tuple[str, str]:
+    """(version of the judge, kind of machine); equal kinds may share verdicts."""
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides the GPUs from who asks for none
+    machine.gpu_names.cache_clear()
+    packages = ", ".join(f"{name} {machine.version(name)}" for name in machine.PACKAGES)
+    kind = f"{', '.join(sorted(set(machine.gpu_names())))}; {machine.cpu_name()}, {machine.num_cores()} cores, {machine.isa()}; {packages}"
+    return f"dvk {dvk.__version__}, protocol {PROTOCOL}", kind

@@ -1,0 +1,176 @@
+"""Which seats there are, who has one, who was lost. No Ray call is made under the lock: its callbacks take it, too.
+
+A seat is opened when somebody waits and none is free, and Ray places it where there is room, spread over the nodes. One that finds
+no room stays asked for, so that a node that joins later is used. A lost one is not missed for long: who had it waits like
+everybody, and opens another.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.cluster.connection import Cluster
+from dvk.errors import MachineError
+from dvk.harness.remote.node import Kind, Seat
+from dvk.records import Device
+
+PATIENCE_S = 300.0
+"""Longest without any seat at all: a node that was replaced takes minutes."""
+TOLD_S = 20.0
+"""After so long without one, whoever looks on is told."""
+FAILURES = 5
+"""Seats that could not be opened, each asked for after the one before had failed, after which something is wrong with all of them."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a seat needs: `share` of a GPU, or one CPU."""
+
+    device: Device
+    share: float = 1.0
+
+    @property
+    def what(self) -> str:
+        """As Ray calls it."""
+        return "GPU" if self.device == "cuda" else "CPU"
+
+
+@dataclass(eq=False)
+class Place:
+    """A seat that is taken or free."""
+
+    actor: Any
+    want: Want
+    node: str = ""
+    free: bool = False
+    num_failed: int = 0
+    """Others that had failed when it was asked for: those that start on one node die with it, and are one failure."""
+    task: str = ""
+    """The task it holds."""
+    kind: Kind | None = field(default=None, repr=False)
+
+
+class Seats:
+    """The seats of one cluster; threads share it.
+
+    Attributes:
+        num_lost: seats that died while somebody had them.
+    """
+
+    def __init__(self, cluster: Cluster):
+        self.cluster, self.num_lost = cluster, 0
+        self._seat = cluster.ray.remote(Seat)
+        self._changed = threading.Condition()
+        self._places: list[Place] = []
+        self._coming: Counter[Want] = Counter()
+        self._waiting: Counter[Want] = Counter()
+        self._failed: list[str] = []
+
+    def take(self, want: Want, kind: Kind, task: str, before: Place | None = None) -> Place:
+        """A seat for the caller alone, until `give` or `lose`: at best the one it had before, or one that holds its task.
+
+        Raises:
+            MachineError: none could be had for long.
+        """
+        with self._changed:
+            self._waiting[want] += 1
+        try:
+            alive, told = time.monotonic(), False
+            while True:
+                with self._changed:
+                    if (place := self._free(want, kind, task, before)) is not None:
+                        place.free, place.kind, place.task = False, kind, task
+                        return place
+                    if len(self._failed) >= FAILURES:
+                        raise MachineError(f"no judge starts on the Ray cluster: {self._failed[-1]}", "look at the logs of its nodes")
+                    if opens := self._coming[want] < self._waiting[want]:
+                        self._coming[want] += 1
+                    else:
+                        self._changed.wait(1.0)
+                    if any(place.want == want for place in self._places):
+                        alive = time.monotonic()
+                if opens:
+                    self._ask(want)
+                    continue
+                waited = time.monotonic() - alive
+                if waited > TOLD_S and not told:
+                    told = True
+                    print(f"waiting for a free {want.what} of the Ray cluster `{self.cluster.engine}`", file=sys.stderr, flush=True)
+                if waited > PATIENCE_S:
+                    problem = f"the Ray cluster `{self.cluster.engine}` has had no free {want.what} for {PATIENCE_S:g} s"
+                    raise MachineError(problem, "see `ray status`; add nodes, or end what holds them, and go on with --resume")
+        finally:
+            with self._changed:
+                self._waiting[want] -= 1
+
+    def give(self, place: Place) -> None:
+        """The seat's work is done."""
+        with self._changed:
+            place.free = True
+            self._changed.notify_all()
+
+    def lose(self, place: Place, why: str | None = None) -> None:
+        """The seat is to be dead: nothing that it may still say is heard.
+
+        Args:
+            why: it died by itself, and what it judged goes to another; None: nobody wants it any more.
+        """
+        gone = [place]
+        with self._changed:
+            if why is not None:
+                self.num_lost += 1
+                # Free ones there may have died with it. A candidate that was given one after the other would be blamed for them.
+                gone += [other for other in self._places if other.free and other.node == place.node]
+            self._places = [other for other in self._places if other not in gone]
+        if why is not None:
+            print(f"a judge on {place.node} was lost, its candidate goes to another: {why}", file=sys.stderr, flush=True)
+        if self.cluster.ray.is_initialized():
+            for one in gone:
+                self.cluster.ray.kill(one.actor)
+
+    def sharers(self, place: Place) -> int:
+        """Seats on its node, this one included."""
+        with self._changed:
+            return max(1, sum(other.node == place.node for other in self._places))
+
+    def _free(self, want: Want, kind: Kind, task: str, before: Place | None) -> Place | None:
+        free = [place for place in self._places if place.free and place.want == want]
+        return max(free, key=lambda place: (place is before, place.kind == kind and place.task == task, place.kind == kind), default=None)
+
+    def _ask(self, want: Want) -> None:
+        needs = {"num_gpus": want.share, "num_cpus": 0} if want.device == "cuda" else {"num_cpus": 1}
+        place = Place(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want, num_failed=len(self._failed))
+        self.cluster.actors.append(place.actor)
+        place.actor.ready.remote().future().add_done_callback(lambda answer: self._came(place, answer))
+
+    def _came(self, place: Place, answer: Future[str]) -> None:
+        """In a thread of Ray's."""
+        error = answer.exception()
+        with self._changed:
+            self._coming[place.want] -= 1
+            if error is None:
+                place.node, place.free = answer.result(), True
+                self._places.append(place)
+                self._failed.clear()
+            elif place.num_failed == len(self._failed):
+                self._failed.append(str(error).strip().splitlines()[-1])
+            self._changed.notify_all()
+
+
+_lock = threading.Lock()
+_known: Seats | None = None
+
+
+def seats_of(cluster: Cluster) -> Seats:
+    """The seats of a cluster, the same ones for all of this process."""
+    global _known
+    with _lock:
+        if _known is None or _known.cluster is not cluster:
+            _known = Seats(cluster)
+        return _known

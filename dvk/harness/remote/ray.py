@@ -1,0 +1,98 @@
+"""A court whose candidates are judged on a Ray cluster. Nothing foreign runs here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from dvk.cluster.connection import connect
+from dvk.config import Config
+from dvk.errors import DvkError, MachineError
+from dvk.harness.remote.node import Kind
+from dvk.harness.remote.node_pool import Place, Want, seats_of
+from dvk.harness.session.concurrency import of_each
+from dvk.harness.session.judge_session import Contract
+from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
+
+ATTEMPTS = 5
+"""Seats that one candidate may lose: more than nodes happen to die, and an end for one that takes them with it."""
+MODEL_SHARE = 0.51
+"""Of a GPU, which a model that writes there takes: no two models come to one GPU, and Ray fills it with judges."""
+
+
+class RayCourt:
+    """As `Court`, by a seat of the cluster that `remote.engine` names.
+
+    Args:
+        task: the reference.
+        config: limits, judge settings, the cluster; `concurrency.of_each` seats share a GPU.
+        backward, brief, require_kernels, contract, profile: see `Court`.
+
+    Raises:
+        UsageError, MachineError: see `connect`.
+    """
+
+    def __init__(self, task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False,
+                 contract: Contract = "module", profile: bool | Literal["times"] = False):
+        assert config.remote.engine is not None, "there is no cluster"
+        self.task, self.config = task, config
+        self.seats = seats_of(connect(config.remote.engine))
+        self.sharers = 1  # of this machine's courts; seats are told how many are on their node
+        self.broken: str | None = None
+        self._kind = Kind(config, backward, brief, require_kernels, contract, profile)
+        self._before: Place | None = None
+
+    def __enter__(self) -> RayCourt:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held here: seats stay for the next court."""
+
+    def turn_to(self, task: Task) -> None:
+        """Go on with another task."""
+        self.task = task
+
+    def judge(
+        self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
+    ) -> Verdict | None:
+        """The verdict; None when the deadline came first. Arguments as of `Court.judge`.
+
+        Raises:
+            MachineError: a node is at fault, or there is none left.
+        """
+        ray = self.seats.cluster.ray
+        want, why = want_of(self.task.device, self.config), ""
+        for _ in range(ATTEMPTS):
+            place = self.seats.take(want, self._kind, self.task.id, self._before)
+            limit_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            sharers = self.seats.sharers(place)
+            try:
+                answer = ray.get(place.actor.judge.remote(self._kind, self.task, candidate, tier, tuple(baselines), sharers, limit_s))
+            except ray.exceptions.RayTaskError:  # our bug, raised there
+                self.seats.lose(place)
+                raise
+            except ray.exceptions.RayError as error:  # its process or its node died
+                why = f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
+                self.seats.lose(place, why)
+                continue
+            except BaseException:  # we are interrupted, and it is still at work
+                self.seats.lose(place)
+                raise
+            self.seats.give(place)
+            self._before = place
+            if isinstance(answer, DvkError):
+                raise MachineError(f"on the Ray node {place.node}: {answer.message}", answer.hint)
+            verdict: Verdict | None = answer
+            return verdict
+        text = f"{ATTEMPTS} judging processes in a row ended while they judged it, the last by {why}"
+        return Verdict(status=Status.LAUNCH_ERROR, tier=tier, stage="check", error=text)
+
+
+def want_of(device: Device, config: Config) -> Want:
+    """What a seat needs; Ray counts shares of a GPU in ten-thousandths. Where models write there, too, what they leave is shared."""
+    left = 1.0 - MODEL_SHARE if config.remote.rollouts else 1.0
+    return Want(device, int(10_000 * left / of_each(config, device)) / 10_000) if device == "cuda" else Want(device)

@@ -1,0 +1,134 @@
+"""What a candidate's process is given besides its code: environment, extensions compiled beforehand, a line to ask on. Parent side.
+
+Extensions are compiled in a process of their own that sees no input (`builder`), and their files handed to every process
+that judges the same text: compiling takes longer than all else, and a claim judges in several. What is handed on was made
+before anything worth remembering existed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dvk.config import Config, Limits
+from dvk.errors import DvkError
+from dvk.harness import backends
+from dvk.harness.session.verdicts import Measured, of_death
+from dvk.harness.toolchain import extension, headers, stubs
+from dvk.harness.transport import process_memory
+from dvk.records import Candidate, Device, content_hash
+from dvk.sandbox import Death, Session
+
+BUILDER = "dvk.harness.processes.builder:serve"
+STOP_S = 5.0
+
+_lock, _making = threading.Lock(), threading.Lock()
+_stubs: dict[int, stubs.Stubs] = {}
+
+
+@dataclass
+class Given:
+    """For one process."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    """There before anything is imported."""
+    late: dict[str, str] = field(default_factory=dict)
+    """Set in the child only."""
+    line: socket.socket | None = None
+    build: str | None = None
+    """Key of the extensions that were compiled beforehand."""
+    failed: Measured | None = None
+    """They do not compile."""
+
+    @property
+    def descriptors(self) -> list[int]:
+        """For the child."""
+        return [] if self.line is None else [self.line.fileno()]
+
+    def furnish(self, home: str) -> None:
+        """Put files into the folder of a process that has not begun yet."""
+        if self.build is not None:
+            extension.restore(self.build, Path(home) / "torch_extensions")
+
+    def close(self) -> None:
+        """The descriptors of this process; the child has its own."""
+        if self.line is not None:
+            self.line.close()
+
+
+def given(candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()) -> Given:
+    """What a process for this candidate gets; compiles its extensions, if it has any and that was not done before.
+
+    `folders` are for it to import from.
+    """
+    found = Given(env=backends.get(candidate.backend).env(device))
+    if device == "cuda" and candidate.backend == "triton":
+        found.late = stubs.libcuda()
+        found.line = _answering(limits).line()
+    if candidate.backend != "triton" and extension.wanted(candidate.source):
+        found.late = _toolbox()
+        found.build, found.failed = _built(candidate, found, limits, config, folders)
+    elif candidate.backend == "cpp":
+        with _making:
+            found.late = headers.env(candidate.source)
+    return found
+
+
+def _answering(limits: Limits) -> stubs.Stubs:
+    with _lock:
+        if os.getpid() not in _stubs:  # a forked parent shares no locks and threads with its own
+            _stubs[os.getpid()] = stubs.Stubs(limits)
+        return _stubs[os.getpid()]
+
+
+def _toolbox() -> dict[str, str]:
+    """The environment that makes compilers fast; they do without it where it cannot be had."""
+    with _making:
+        try:
+            extension.prepare(precompiled=False)
+        except (DvkError, OSError):
+            return {}
+    return extension.env()
+
+
+def _built(
+    candidate: Candidate, found: Given, limits: Limits, config: Config, folders: Sequence[str]
+) -> tuple[str | None, Measured | None]:
+    key = content_hash(candidate.source, str(extension.toolbox()), *(f"{k}={v}" for k, v in sorted({**found.env, **found.late}.items())))
+    if extension.kept(key):
+        return key, None
+    late = {**found.late, "CUDA_VISIBLE_DEVICES": ""}
+    with Session(BUILDER, limits, env=found.env, late_env=late, isolate="cpu", folders=folders) as builder:
+        builder.send({"source": candidate.source})
+        answer = builder.receive(config.limits.wall_s)
+        isolation = builder.isolation
+        if isinstance(answer, Death):
+            if answer.reason == "timeout":
+                error = f"its extensions took longer than {config.limits.wall_s:g} s to compile"
+                return None, Measured({"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation)
+            return None, Measured(of_death(answer, "compile", config), answer.log, isolation)
+        if "failed" in answer.value:
+            return None, Measured(dict(answer.value["failed"]), builder.close(), isolation)
+        kept = _halted(builder) and extension.keep(key, Path(builder.home) / "torch_extensions")
+    return (key if kept else None), None
+
+
+def _halted(builder: Session) -> bool:
+    """Stop everything in the session: files are read that it could change, or turn into links, meanwhile."""
+    builder.settle()
+    try:
+        os.killpg(builder.pid, signal.SIGSTOP)
+    except OSError:
+        return False
+    limit = time.monotonic() + STOP_S
+    while not process_memory.stopped(builder.pid):
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.001)
+    return True

@@ -1,0 +1,414 @@
+"""One task's referee with its arms, and a fresh runner for every candidate. Parent side: no torch, nothing foreign.
+
+The parent starts all processes, connects referee and runners, keeps the clock that ends what hangs,
+and knows how processes died. It forms no opinion: findings come from the referee, deaths from the
+sandbox, and the two make a verdict.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Literal
+
+from dvk import machine
+from dvk.config import Config, Limits
+from dvk.harness import backends
+from dvk.harness.profiling import ncu_run
+from dvk.harness.seeds import secret
+from dvk.harness.session import cuda_connections, environment, recording, slowdown, static
+from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RUNNER, RefereeDied, arm, passed, trial
+from dvk.harness.session.referee_client import Hearing
+from dvk.harness.session.verdicts import (
+    Measured,
+    broken_by,
+    claim_timing,
+    median,
+    merged,
+    of_death,
+    possible,
+    retry_s,
+    search_timing,
+    verdict_of,
+)
+from dvk.harness.timing import claims, roofline
+from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
+from dvk.sandbox import Death, Message, Session
+from dvk.stats.intervals import median_ratio
+
+PLAYER = "dvk.harness.processes.player:serve"
+Contract = Literal["auto", "module", "plan"]
+CONTROL = "reference#2"
+
+
+class Court:
+    """Judges candidates for one task.
+
+    Args:
+        task: the reference.
+        config: limits and judge settings.
+        backward: compare gradients, too.
+        brief: fewer input sets, for ranking candidates that will be judged again.
+        require_kernels: refuse candidates that leave the computing to PyTorch's operators.
+        contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
+            cannot be), `module` runs its host code, `auto` replays where it can, except for claims, which are about what
+            users run, and beside baselines: torch.compile's host code counts.
+        profile: find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds.
+        gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
+
+    Attributes:
+        sharers, gpus: courts at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
+            memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
+        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
+        make_room: called where a GPU's memory is taken: has courts that wait for work give back what they hold.
+
+    Raises (all methods):
+        MachineError: no sandbox can be started.
+    """
+
+    def __init__(
+        self, task: Task, config: Config, *, backward: bool = False, brief: bool = False,
+        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool | Literal["times"] = False,
+    ):
+        self.task, self.config = task, config
+        self.sharers, self.gpus = 1, len(machine.gpu_names())
+        self.baselines: tuple[str, ...] = ()
+        self.tier: Tier = "search"
+        self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
+        self.contract, self.profile = contract, profile
+        self._recorded: dict[str, Any] | None = None
+        self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
+        self._limits = Limits.model_validate({**config.limits.model_dump(), "wall_s": 24 * 3600.0})
+        self._referee = Hearing(self._limits, self._env, self._limits.encloses(task.device))
+        self._open = False
+        """The referee holds this task."""
+        self._arms: dict[str, Session] = {}
+        self._fresh = False
+        """The player has not played yet."""
+        self._left_out: dict[str, str] = {}
+        self._alone_ms: float | None = None
+        self.broken: str | None = None
+        """Why the reference cannot be judged against; every verdict then says so."""
+        self.make_room: Callable[[], None] = lambda: None
+        self.decide_by: float | None = None
+
+    def __enter__(self) -> Court:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._arms:
+            self._arms.popitem()[1].close()
+        self._referee.close()
+        self._open = False
+
+    def turn_to(self, task: Task) -> None:
+        """Go on with another task; processes that hold no state of the old one are kept."""
+        if task.device != self.task.device or self.broken is not None:
+            self.close()
+        self.task, self.broken, self._open, self._referee.shut = task, None, False, self._limits.encloses(task.device)
+        self._left_out, self._alone_ms = {}, None
+
+    def judge(self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (),
+              deadline: float | None = None) -> Verdict | None:
+        """The verdict; None when the deadline came first.
+
+        Args:
+            candidate: what to judge.
+            tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
+            baselines: names in `baselines.ARMS`, timed in the same rounds.
+            deadline: on time.monotonic's clock.
+        """
+        self.tier, self.baselines = tier, tuple(baselines)
+        self._arm_env, self._candidate_env = cuda_connections.of_arms(self.task, candidate, tier), cuda_connections.of_candidate(self.task, candidate, tier)
+        self._referee.spent, began = {}, time.monotonic()
+        if (why := static.refuse(candidate.source)) is not None:
+            return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
+        deaths = 0
+        for attempt in range(4):
+            try:
+                verdict = self._judge(began, candidate, deadline)
+                if verdict is not None and self._crowded_out(verdict.error, attempt):
+                    continue
+                return verdict and ncu_run.counted(verdict, self.task, candidate.source, self.config.limits, self.profile)
+            except RefereeDied as death:
+                self.close()
+                if passed(deadline):
+                    return None
+                if self._crowded_out(f"{self.broken} {death.last_words}", attempt):
+                    continue
+                if self.broken is not None:
+                    break
+                if (deaths := deaths + 1) > 1:
+                    text = f"the judging process ended twice while it was judged: {death} ({death.last_words or 'it said nothing'})"
+                    return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
+        return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
+
+    def _crowded_out(self, error: str | None, attempt: int) -> bool:
+        """Other courts had the GPU's memory: what this one and those without work hold is given back, to be asked for anew."""
+        if self.sharers == 1 or self.task.device != "cuda" or (wait_s := retry_s(error, attempt)) is None:
+            return False
+        self.close()
+        self.make_room()
+        time.sleep(wait_s)
+        self.broken, self._left_out = None, {}
+        return True
+
+    def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
+        self._start(deadline)
+        if self.broken is not None:
+            return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": self.broken}))
+        if self.tier == "claim" and self._untimed(candidate) is None:
+            try:
+                return self._claim(began, candidate, deadline)
+            finally:
+                self._end_arms()
+        measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
+        if measured is None and not passed(deadline):
+            measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
+        if measured is None:
+            return None
+        timing = search_timing(measured, self.baselines)
+        return self._verdict(began, *possible(measured, timing, self.task.device))
+
+    def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
+        """Sets of fresh processes until the claim is decided."""
+        sets: list[Measured] = []
+        speedups, controls = list[float](), list[float]()
+        while True:
+            self._end_arms()
+            measured = self._measure(candidate, deadline, timed=True, control=True, one_case=bool(sets))
+            if measured is None:
+                return None
+            sets.append(measured)
+            if measured.findings["status"] != Status.OK.value or not measured.samples:
+                return self._verdict(began, measured)
+            speedups.append(median_ratio(measured.samples["reference"], measured.samples["candidate"]))
+            controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
+            if len(sets) >= claims.FIRST_LOOK:
+                claim = claims.claim(speedups, controls)
+                last = len(sets) >= claims.LAST_LOOK or passed(self.decide_by)
+                if last or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
+                    break
+        return self._verdict(began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device))
+
+    # ------------------------------------------------------------ processes
+
+    def _start(self, deadline: float | None) -> None:
+        if self._open or self.broken is not None:
+            return
+        self._referee.open()
+        self._referee.send(
+            {
+                "task": self.task.model_dump(mode="json"),
+                "judge": self.config.judge.model_dump(),
+                "seed": secret(),
+                "backward": self.backward,
+                "brief": self.brief,
+                "threads": max(1, machine.num_cores() // self.sharers),
+                "sharers": -(-self.sharers // max(1, self.gpus)),
+                "roofline": roofline.load(self.task.device) is not None,
+            }
+        )
+        answer = self._referee.wait("ready", self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            if not passed(deadline):
+                self.broken = broken_by(answer or Death("timeout", ""), self.config)
+            raise RefereeDied("before it was ready", answer)
+        if "broken" in answer.value:
+            self.broken = str(answer.value["broken"])
+        self._recorded, self._open = answer.value.get("recorded"), True
+        for name in self._arms.keys() - set(answer.value.get("arms", ())):
+            self._arms.pop(name).close()
+        self._referee.session.log()
+
+    def _add_arms(self, names: Sequence[str], deadline: float | None) -> None:
+        """Start trusted runners and have the referee prepare them, all at a time: each takes seconds."""
+        env = {**self._env, **self._arm_env}
+        with ExitStack() as sockets:
+            ends = [[sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names]
+            for name, (_, theirs) in zip(names, ends, strict=True):
+                self._arms[name] = arm(PLAYER if name == "player" else RUNNER, self.task.device, self._limits, theirs, env)
+            self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
+        answer = self._referee.wait("arms", len(names) * self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            raise RefereeDied(f"while it prepared {', '.join(names)}", answer)
+        for name, error in answer.value["failed"].items():
+            self._arms.pop(name).close()
+            if name.startswith("reference"):
+                self.broken = f"the reference failed: {error}"
+                raise RefereeDied(self.broken)
+            print(f"baseline {name} is left out: {error}", file=sys.stderr)
+            self._left_out[name] = error
+
+    def _end_arms(self) -> None:
+        for name in self._arms.keys() - {"player"}:
+            self._arms.pop(name).close()
+
+    def _plannable(self, candidate: Candidate) -> bool:
+        # What replays a graph is there for the host's time, which a plan leaves out.
+        whole = self.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
+        if self.contract == "module" or whole or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
+            return False
+        return self._recorded is not None
+
+    def _replayed(self, candidate: Candidate, deadline: float | None) -> Measured | None:
+        """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
+        if "player" not in self._arms:  # it takes seconds to start, and so does what recorders are forked from
+            self._add_arms(["player"], deadline)
+            self._fresh = True
+        with self._referee.lap("record"):
+            found = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
+        if isinstance(found, Measured):
+            return found
+        plan, why, isolation = found
+        if plan is None:
+            if self.contract == "auto":
+                return None
+            error = f"no launch plan can stand for it: {why}"
+            return Measured({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
+        # What breaks a player that has served before may have been the last candidate's work.
+        played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
+        return None if self.contract == "auto" and recording.mistaken(played) else played
+
+    def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> Measured | None:
+        """Findings on a launch plan; None where a player that was not fresh ended."""
+        fresh, self._fresh = self._fresh or "player" not in self._arms, False
+        if "player" not in self._arms:
+            self._add_arms(["player"], deadline)
+        if "player" not in self._arms:
+            error = f"no process could be started to replay its launches: {self._left_out['player']}"
+            return Measured({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
+        self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
+        answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
+        if isinstance(answer, Death):
+            raise RefereeDied(answer.reason, answer)
+        if answer is None:
+            log = self._arms.pop("player").close()
+            if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
+                self.close()
+            return Measured(of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation)
+        findings = dict(answer.value["findings"])
+        if findings.pop("gone", False):
+            death = self._arms.pop("player").receive(GONE_S)
+            if not fresh:
+                return None
+            log = death.log if isinstance(death, Death) else ""
+            why = f"its kernels ended the process that replays them ({death.reason if isinstance(death, Death) else 'it spoke'})"
+            return Measured({"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why}, log, isolation)
+        if findings["status"] == Status.CHEAT.value:
+            self._arms.pop("player").close()  # whatever it is at, it is not what it was told
+        return Measured(findings, "", isolation, findings.pop("samples", {}))
+
+    def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
+        settings, claim = self.config.judge, self.tier == "claim"
+        arms = ["reference", CONTROL, *self.baselines] if timed else ()
+        return {
+            "candidate": True,
+            "source": candidate.source,
+            "tier": self.tier,
+            "untimed": self._untimed(candidate),
+            "arms": [name for name in arms if name in self._arms],
+            "one_case": one_case,
+            "require_kernels": self.require_kernels,
+            "deprived": deprived,
+            "profile": self.profile and not one_case,
+            "rounds": settings.claim_pairs if claim else settings.search_pairs,
+            "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
+        }
+
+    def _measure(
+        self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
+        looks: int = slowdown.LOOKS, deprived: bool = False,
+    ) -> Measured | None:
+        """One runner, one set of findings; None when the deadline came first."""
+        timed = timed and self._untimed(candidate) is None
+        if timed:
+            wanted = ("reference", *((CONTROL,) if control else ()), *self.baselines)
+            if missing := [name for name in wanted if name not in self._arms and name not in self._left_out]:
+                self._add_arms(missing, deadline)
+            if self._alone_ms is None:
+                self._alone_ms = self._alone(deadline)
+        if (given := self._given(candidate)).failed is not None:
+            return given.failed
+        measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case, deprived=deprived), deadline)
+        if measured is None:
+            return None
+        if measured.findings.pop("deprive", False) and not deprived:
+            # What it replays may be its own: see `own_kernels`.
+            second = self._measure(candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True)
+            return second and (merged(measured, second) if second.findings["status"] == Status.OK.value else measured)
+        if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
+            return Measured(why, measured.log, measured.isolation)
+        slowed = self._slowed(measured, deadline)
+        if slowed is None:
+            return measured
+        if not looks:
+            return Measured({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
+        # A busy machine slows by as much: only what fresh processes do again is its doing.
+        second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1)
+        if second is None or second.findings["status"] != Status.OK.value:
+            return second
+        return merged(measured, second)
+
+    def _slowed(self, measured: Measured, deadline: float | None) -> str | None:
+        """Why the candidate seems fast, if it is by slowing the reference down."""
+        if not measured.samples or self._alone_ms is None:
+            return None
+        beside, before = median(measured.samples["reference"]), self._alone_ms
+        if not slowdown.suspected(beside, median(measured.samples["candidate"]), before):
+            return None
+        self._alone_ms = self._alone(deadline)
+        return slowdown.found(beside, max(before, self._alone_ms or before))
+
+    def _tried(self, given: environment.Given, order: dict[str, Any], deadline: float | None, programs: bool = True) -> Measured | None:
+        # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
+        env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
+        return trial(
+            self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
+            env=env, deadline=deadline, lost=self.close, programs=programs, folders=self.task.folders,
+        )
+
+    def _sourceless(self, candidate: Candidate, measured: Measured, deadline: float | None) -> dict[str, Any] | None:
+        """Findings on kernels that were not compiled from the candidate's source: they also work where nothing can compile.
+
+        Only on a CPU: NVRTC and Triton compile in the candidate's own process. Who looks whether a compiler can be run, and
+        fails if not, passes.
+        """
+        asked = self.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
+        if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:
+            return None
+        bare = environment.Given(env=backends.get(candidate.backend).env(self.task.device))
+        order = self._order(candidate, timed=False, one_case=True) | {"require_kernels": False}
+        second = self._tried(bare, order, deadline, programs=False)
+        if second is None or second.findings["status"] != Status.OK.value:
+            return None
+        error = "it computes the result where no compiler can be run: what it executes was not compiled from its source"
+        return {"status": Status.REJECTED.value, "stage": "compile", "error": error}
+
+    def _alone(self, deadline: float | None) -> float | None:
+        self._referee.send({"alone": True})
+        answer = self._referee.wait("alone", self.config.limits.wall_s, deadline)
+        if not isinstance(answer, Message):
+            raise RefereeDied("while it timed the reference", answer)
+        return float(answer.value["alone"])
+
+    def _given(self, candidate: Candidate) -> environment.Given:
+        with self._referee.lap("build"):
+            return environment.given(candidate, self.task.device, self._limits, self.config, self.task.folders)
+
+    # ------------------------------------------------------------ verdicts
+
+    def _untimed(self, candidate: Candidate) -> str | None:
+        return backends.get(candidate.backend).untimed(self.task.device)
+
+    def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
+        verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
+        return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})

@@ -1,0 +1,75 @@
+"""Whether a process that judges on a GPU works while it is shut in: it lends memory of the GPU to a candidate's process.
+
+Tried once, when `dvk serve` starts. Parent side: no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.config import Limits
+from dvk.errors import DvkError
+from dvk.sandbox import Channel, Death, Session
+
+START_S = 120.0
+"""CUDA starts within this, on a busy machine, too."""
+LAYOUTS = [{"dtype": "float32", "shape": [1024], "strides": [1]}]
+
+
+def fails(limits: Limits, device: str = "cuda") -> str | None:
+    """What goes wrong with an enclosed process that lends memory to an isolated one; None where all works."""
+    try:
+        with (
+            Session("dvk.harness.session.lending:lender", limits, shut=True) as owner,
+            Session("dvk.harness.session.lending:borrower", limits, isolate="cuda", shut=True) as other,
+        ):
+            owner.send({"device": device})
+            lent = _answer(owner)
+            other.send({"offer": lent["offer"]})
+            total = _answer(other)["sum"]
+            return None if total == sum(range(1024)) else f"lent memory reads {total}"
+    except (DvkError, ValueError) as error:
+        return str(error).splitlines()[0]
+
+
+def _answer(session: Session) -> dict[str, Any]:
+    """The next message.
+
+    Raises:
+        ValueError: there is none, or it tells of an error.
+    """
+    answer = session.receive(START_S)
+    if isinstance(answer, Death):
+        raise ValueError(answer.reason)
+    if "error" in answer.value:
+        raise ValueError(answer.value["error"])
+    return answer.value
+
+
+def lender(channel: Channel) -> None:
+    """In the enclosed process: offer memory, and keep it until the parent hangs up."""
+    from dvk.harness.transport.lent_tensors import Board
+
+    try:
+        import torch
+
+        order = channel.receive() or {}
+        board = Board(LAYOUTS, order["device"])
+        board.put([torch.arange(1024, dtype=torch.float32, device=order["device"])])
+        channel.send({"offer": board.offer()[0]})
+    except Exception as error:  # noqa: BLE001 - whatever it is, CUDA does not work here
+        channel.send({"error": f"{type(error).__name__}: {error}"})
+    channel.receive()
+
+
+def borrower(channel: Channel) -> None:
+    """In the isolated process: open what is offered and add it up."""
+    from dvk.harness.transport.lent_tensors import Board
+
+    try:
+        order = channel.receive() or {}
+        board = Board.borrow(order["offer"], [])
+        channel.send({"sum": float(board.tensors[0].sum())})
+    except Exception as error:  # noqa: BLE001 - as above
+        channel.send({"error": f"{type(error).__name__}: {error}"})
+    channel.receive()

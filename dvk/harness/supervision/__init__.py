@@ -1,0 +1,1 @@
+"""The referee's hold on a runner process: calls, pauses, samples, memory."""

@@ -1,0 +1,412 @@
+"""The referee's hold on one runner: gives orders, takes outputs out of its memory, times its calls.
+
+What a runner says is used in two ways only. An error it reports ends its case. Addresses and clock
+stamps are claims: at the bell, 64 random cache lines of the claimed outputs are read, then all of
+them, and both must agree; the stamps must lie between the judge's own, and what lies outside them is
+held against what the handshake costs the reference (`intervals.gap_charge`). So an output that is
+made after the bell, by whatever means, is either seen unfinished or paid for.
+
+A runner that is not called is stopped with all it has started (`held`): spinning worker threads, background work and late
+threads do not reach into others' turns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dvk.harness.supervision.memory_growth import Footprint
+from dvk.harness.supervision.process_stopper import SLACK_S, Held
+from dvk.harness.supervision.retained_outputs import Earlier, in_memory, on_board
+from dvk.harness.transport import call_template, process_memory
+from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START, Shot
+from dvk.harness.transport.faults import Failed, Interfered, claimed_address, claimed_layout, failure_told
+from dvk.harness.transport.lent_tensors import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, layout_of, values_of
+from dvk.harness.transport.link import Garbled, Gone, Link
+from dvk.records import Status, Task
+
+CALLS_A_DOUBT = 500
+"""Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
+
+
+class Peer:
+    """One runner.
+
+    Args:
+        name: `candidate`, or the arm's.
+        descriptor: our end of the link.
+        pid: the runner's process.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, name: str, descriptor: int, pid: int, device: str):
+        self.name, self.pid, self.device = name, pid, device
+        self.link = Link(descriptor)
+        control = process_memory.shared([process_memory.PAGE])
+        self._control_mapping = process_memory.Mapping(control, [process_memory.PAGE])
+        self._control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(self._control_mapping.addresses[0])
+        self._control_descriptor = control
+        self._number = self._ran_stopped = 0
+        self._received: list[torch.Tensor] = []
+        self._out: Board | None = None
+        self._earlier = Earlier()
+        self.aliases: dict[str, str] = {}
+        """What its module calls tensors of the reference otherwise: its names → the reference's."""
+        self.trusted = name != "candidate"
+        self.returned: list[Layout] = []
+        """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
+        self._held = Held(pid, self.trusted)
+        self._tells, self.footprint = False, Footprint()
+        self._written: list[torch.Tensor] = []
+        self.left: list[torch.Tensor] = []
+        """What the last timed call left in the inputs that the reference writes, if it was read; ours to keep."""
+        self.told: tuple[list[Any], str] | None = None
+        """What the last timed call returned besides tensors, and the text of its nesting; None where it was not asked for."""
+
+    def close(self) -> None:
+        """Hang up; the runner ends."""
+        self.link.close()
+        self._control_mapping.close()
+        os.close(self._control_descriptor)
+        if self._out is not None:
+            self._out.close()
+
+    # ------------------------------------------------------------ orders
+
+    def ask(self, do: str, descriptors: tuple[int, ...] = (), **order: Any) -> dict[str, Any]:
+        """Send an order, return its answer.
+
+        Raises:
+            Failed: the code under test raised.
+            Interfered: the answer is not one.
+            Gone: the runner has ended.
+        """
+        self.tell(do, descriptors, **order)
+        return self.answer()
+
+    def tell(self, do: str, descriptors: tuple[int, ...] = (), **order: Any) -> None:
+        """Send an order whose answer is taken later.
+
+        Raises:
+            Gone: the runner has ended.
+        """
+        self._held.wake()
+        self.link.send({"do": do, **order}, descriptors)
+
+    def answer(self) -> dict[str, Any]:
+        """Of the order told last; raises as `ask`."""
+        answer = self._frame()
+        if "failed" in answer:
+            raise failure_told(answer)
+        return answer
+
+    def build(
+        self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool, written: Sequence[int] = ()
+    ) -> None:
+        """Load the code and lend it its first inputs; its answer is still to be taken."""
+        offer, descriptors = board.offer()
+        role = self.name.split("#")[0]
+        self.tell(
+            "build", (self._control_descriptor, *descriptors), task=task.model_dump(mode="json"), role=role, source=source,
+            inputs={"offer": offer, "call": call, "written": list(written)}, on_device=on_device, training=training,
+        )
+
+    def load(self, weights: Board, names: Sequence[str], way: str = "load") -> list[str]:
+        """Have its weights changed to those of a state_dict in a way of `weight_rewrites`; names of the tensors that nothing in the
+        runner's module stands for."""
+        offer, descriptors = weights.offer()
+        for layout, name in zip(offer["layouts"], names, strict=True):
+            layout["name"] = name
+        answer = self.ask("weights", descriptors, offer=offer, way=way)
+        missing, called = answer.get("missing"), answer.get("names")
+        if not isinstance(missing, list) or not isinstance(called, dict):
+            raise Interfered("it wrote to the judge's line")
+        self.aliases = {str(mine): str(name) for name, mine in called.items() if mine != name}
+        return [name for name in names if name in missing or name not in called]
+
+    def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str, written: Sequence[int] = ()) -> None:
+        """Other inputs; the reference writes those at the positions `written`."""
+        offer, descriptors = board.offer()
+        self.ask("inputs", descriptors, offer=offer, call=call_template.empty(args, kwargs), variant=variant, written=list(written))
+
+    def call(self, seed: int, **order: Any) -> dict[str, Any]:
+        """One call that is not timed; afterwards the runner stands still, as it does when calls are timed.
+
+        What an OpenMP team spins after its work was, untimed calls of threaded kernels, more than the kernels took: 0.3 s a
+        verdict of composed kernels on two cores.
+        """
+        answer = self.ask("call", seed=seed, **order)
+        if self.device == "cpu":  # on a GPU its context may have work to do for what is exported next
+            self._held.stop()
+        return answer
+
+    def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False) -> list[Any]:
+        """Copies of the tensors an answer describes, by their claimed layout; constants as they are.
+
+        Args:
+            leaves: as `call` or `tensors` answered.
+            most_bytes: a claim of more is refused before anything is allocated.
+            earlier: they are those of the earlier call that it holds.
+
+        Raises:
+            Interfered: an impossible layout or address.
+        """
+        claimed = [claimed_layout(leaf) if "address" in leaf else None for leaf in leaves]
+        plain = [c is not None and leaf.get("layout") == "torch.strided" and comparable(dtype_of(c))
+                 for c, leaf in zip(claimed, leaves, strict=True)]
+        strided = [c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain]
+        if sum(bytes_of(c) for c in strided) > most_bytes:
+            raise Failed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
+        if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
+            copies = iter(self._export(strided, earlier))
+        else:
+            copies = iter([self._read(c, claimed_address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
+                           if c is not None and is_plain])
+        found: list[Any] = []
+        for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True):
+            if c is None:
+                found.append(leaf.get("value"))
+            elif is_plain:
+                found.append(values_of(next(copies), c))
+            else:
+                found.append({"object": f"tensor of {c['dtype']}, {str(leaf.get('layout'))[:40]}"})
+        return found
+
+    # ------------------------------------------------------------ timed calls
+
+    def enter(
+        self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False,
+        written: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
+
+        Args:
+            tells: each call leaves in `told` what else it returned.
+            written: lent inputs that calls write; what they leave there is in `left`.
+        """
+        self._written = list(written)
+        self._tells, self.told, self.footprint = tells, None, Footprint()
+        self._held.wake()
+        self._earlier, self._count = Earlier(), len(outputs)
+        self._layouts = outputs = [*outputs, *(buffers or {}).values()]
+        if self.device == "cuda":
+            self._place(outputs)
+        else:
+            self._received = [empty_of(layout) for layout in outputs]
+        self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {}), "tells": tells})
+        self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
+        if self.name != "player":  # in which no foreign host code runs
+            self._held.stop()
+
+    def leave(self) -> None:
+        """End timed calls; nothing happens when the runner has ended."""
+        try:
+            self._held.wake()
+            self.link.ring(b"x")
+        except Gone:
+            pass
+
+    def shoot(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[Shot, list[torch.Tensor]]:
+        """One timed call, and its outputs and buffers if they are wanted; those are ours until the next.
+
+        Args:
+            seed: of all generators, for modules that draw.
+            take: read them.
+            lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
+            byte: prepares the call; what `earlier` says if None.
+
+        Raises:
+            Failed, Interfered, Gone: as `ask`.
+        """
+        sizes = [bytes_of(layout) for layout in self._layouts]
+        sample = process_memory.Sample(sizes)
+        if self.device == "cuda":
+            self._blank()
+        began = self._begin(seed, lay, byte)
+        answer = self.link.wait()
+        ended = time.perf_counter_ns()
+        if answer == b"e":
+            raise failure_told(self._frame())
+        if answer != b"d":
+            raise Interfered("it answers out of turn")
+        self.told = self._rest()
+        outputs: list[torch.Tensor] = []
+        if self.device == "cuda":
+            # Work left for this step would show here; the reference pays for the step, too.
+            copying = time.perf_counter_ns()
+            self._leave()
+            outputs = self._export_timed()
+            ended += time.perf_counter_ns() - copying
+        elif take:
+            outputs = self._take(sample, sizes)
+        start, end = self._control[START], self._control[END]
+        if not self._held.stopped:
+            self._held.stop()
+        if not began <= start <= end <= ended:
+            raise Interfered("its clock stamps are impossible")
+        held = self._control[HELD] if self.device == "cuda" else process_memory.resident(self.pid)
+        self.footprint.note(held, self._control[KEPT])
+        if take:
+            self._earlier.note(self._later(outputs, sample), lay)
+        outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
+        return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
+
+    def overwritten(self) -> set[int]:
+        """Numbers of the outputs that it holds of an earlier timed call and that later ones wrote over.
+
+        Raises:
+            Failed: they are not to be had any more; Gone: the runner has ended.
+        """
+        return self._earlier.overwritten()
+
+    def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
+        """Stop it `delay_s` into a call, and leave it so; False where the call was over by then."""
+        self._begin(seed, lay)
+        time.sleep(delay_s)
+        self._held.stop(surely=True)
+        return not select.select([self.link.fileno()], [], [], 0)[0]
+
+    def finish(self) -> None:
+        """Let the call end that `stand` has stopped."""
+        self._held.wake()
+        self._expect(b"d")
+        self._rest()
+        self._held.stop()
+
+    def _begin(self, seed: int, lay: Callable[[], None], byte: bytes | None = None) -> int:
+        """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
+        self._held.wake()
+        self.link.ring(byte or self._earlier.byte())
+        self._expect(b"r")
+        self._held.stop(surely=True)
+        before = self._held.used_s()
+        lay()
+        if self._held.used_s() > before + SLACK_S:
+            # What a busy host takes from a core is counted to who was on it, stopped or not. A few calls of many decide nothing.
+            self._ran_stopped += 1
+            if self._ran_stopped > 1 + self._number // CALLS_A_DOUBT:
+                raise Interfered("it ran while it was stopped")
+        self._number += 1
+        began = time.perf_counter_ns()
+        self._control[SEED] = seed
+        self._control[GO] = self._number
+        self._held.wake()
+        return began
+
+    def _rest(self) -> tuple[list[Any], str] | None:
+        """Of what a call returned, all but its tensors."""
+        if not self._tells:
+            return None
+        told = self.answer()
+        constants, text = told.get("constants"), told.get("spec")
+        if not isinstance(constants, list) or not isinstance(text, str):
+            raise Interfered("it wrote to the judge's line")
+        return constants, text
+
+    def duel(self) -> tuple[float, float, list[torch.Tensor]]:
+        """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
+        board = self._blank()
+        self.link.ring(b"p")
+        self._expect(b"d")
+        return self._control[START] / 1e6, self._control[END] / 1e6, board.tensors
+
+    def _take(self, sample: process_memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
+        addresses = [self._control[FIRST + i] for i in range(len(sizes))]
+        written = process_memory.Sample([bytes_of(layout_of(tensor)) for tensor in self._written])
+        try:
+            at_bell = sample.read(self.pid, addresses) + written.of([tensor.data_ptr() for tensor in self._written])
+            self._held.stop()  # who is late shall not catch up while we read, nor its threads spin
+            for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
+                process_memory.read_into(self.pid, address, tensor.data_ptr(), size)
+        except process_memory.Unreadable as error:
+            raise self._unread(error) from None
+        self._leave()
+        if at_bell != sample.of([t.data_ptr() for t in self._received]) + written.of([t.data_ptr() for t in self.left]):
+            raise Interfered("its output still changed after the call was over")
+        return self._received
+
+    def _leave(self) -> None:
+        self.left = [copied(tensor) for tensor in self._written]
+        if self.left and self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _later(self, outputs: list[torch.Tensor], sample: process_memory.Sample) -> Callable[[], set[int]]:
+        if self.device == "cuda":
+            return on_board(outputs, self._export_earlier, self._count)
+        seen = sample.of([tensor.data_ptr() for tensor in outputs])
+        return in_memory(self.pid, [self._control[FIRST + i] for i in range(len(outputs))], sample, seen, self._count)
+
+    def _export_timed(self) -> list[torch.Tensor]:
+        assert self._out is not None
+        self.link.ring(b"c")
+        self._expect(b"k")
+        return self._out.tensors
+
+    def _export_earlier(self) -> list[torch.Tensor]:
+        board = self._blank()
+        self._held.wake()
+        self.link.ring(b"b")
+        self._expect(b"k")
+        return board.tensors
+
+    # ------------------------------------------------------------ parts
+
+    def _read(self, layout: Layout, address: int) -> torch.Tensor:
+        tensor = empty_of(layout)
+        try:
+            process_memory.read_into(self.pid, address, tensor.data_ptr(), bytes_of(layout))
+        except process_memory.Unreadable as error:
+            raise self._unread(error) from None
+        return tensor
+
+    def _unread(self, error: process_memory.Unreadable) -> Exception:
+        """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
+        return Gone() if process_memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
+
+    def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
+        self._place(layouts)
+        board = self._blank()
+        self.ask("export", earlier=earlier)
+        return [copied(tensor) for tensor in board.tensors]
+
+    def _blank(self) -> Board:
+        """The board for outputs, on which nothing is read any more and nothing is left."""
+        assert self._out is not None
+        self._out.poison()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return self._out
+
+    def _place(self, layouts: Sequence[Layout]) -> None:
+        plain = [{key: layout[key] for key in ("dtype", "shape", "strides")} for layout in layouts]
+        if self._out is not None and self._out.layouts == plain:
+            return
+        before, self._out = self._out, Board(plain, self.device)
+        offer, descriptors = self._out.offer()
+        try:
+            self.ask("board", descriptors, offer=offer)
+        finally:
+            if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
+                before.close()
+
+    def _expect(self, byte: bytes) -> None:
+        if (got := self.link.wait()) != byte:
+            if got == b"e":
+                raise failure_told(self._frame())
+            raise Interfered("it answers out of turn")
+
+    def _frame(self) -> dict[str, Any]:
+        try:
+            return self.link.receive()
+        except Garbled:
+            raise Interfered("it wrote to the judge's line") from None
+
+
+__all__ = ["Failed", "Interfered", "Peer", "Shot"]

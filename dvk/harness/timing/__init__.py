@@ -1,0 +1,1 @@
+"""How fast is a candidate: paired timing, overhead, baselines, claims, rooflines."""

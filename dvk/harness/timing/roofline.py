@@ -1,0 +1,106 @@
+"""How fast this machine can possibly be, as `dvk doctor` measured it, and what no kernel can undercut. Imports no torch.
+
+The floor is a roofline: bytes that must move at the highest bandwidth that was seen, FLOPs at the highest rate. It
+is shown beside a time. `impossible` judges by it and must never hit an honest kernel, which
+decided its shape: only bytes that are known to be needed count, less what may lie in caches that a flush does
+not reach; ceilings measured on a busy day are too low, so the best of all days is kept (`better`) and a CPU, whose memory
+others share, gets four times the slack; and a reference that beats the floor itself shows that the floor is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from dvk import machine
+from dvk.records import Device, Record
+
+SLACK: dict[Device, float] = {"cuda": 0.9, "cpu": 0.25}
+"""A time below this share of the floor is impossible. Bandwidths of one kind of GPU differ by 4 %; of a CPU, by its guests."""
+SPARED_CACHES = 2.0
+"""Bytes that count nothing against a kernel, in sizes of the flushed cache: reads that hit and writes that stay there."""
+
+
+class Ceilings(Record):
+    """What `dvk doctor` measured of one device."""
+
+    device: Device = Field(description="`cpu` (all cores) or `cuda` (one GPU).")
+    copy_gbps: float = Field(gt=0, description="Bytes read plus bytes written a second by a large copy, in 1e9.")
+    read_gbps: float | None = Field(None, gt=0, description="Bytes read a second by a large reduction, in 1e9.")
+    write_gbps: float | None = Field(None, gt=0, description="Bytes written a second by a large fill, in 1e9.")
+    gflops: dict[str, float] = Field(
+        default_factory=dict, description="1e9 floating-point operations a second of a large matmul, by precision: fp32, tf32, bf16, fp16.")
+    launch_us: float | None = Field(None, gt=0, description="Microseconds a small operator costs when many follow each other.")
+    sync_us: float | None = Field(None, gt=0, description="Microseconds from the call of a small operator to its end seen by the host.")
+    at: str = Field("", description="When: ISO time, UTC.")
+
+    @property
+    def memory_gbps(self) -> float:
+        """The highest bandwidth that was seen; on an H100 a fill reaches 7 % more than a copy."""
+        return max(self.copy_gbps, self.read_gbps or 0.0, self.write_gbps or 0.0)
+
+
+def load(device: Device) -> Ceilings | None:
+    """What was measured on this machine; None when nothing was, or by an older dvk and differently."""
+    facts: dict[str, Any] = {name: value for name, value in machine.recall(device).items() if name in Ceilings.model_fields}
+    try:
+        return Ceilings.model_validate({**facts, "device": device})
+    except ValidationError:
+        return None
+
+
+def better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The more favourable of two measurements, field by field; `at` and what only one has are taken as they are.
+
+    Args:
+        one: facts as `machine.recall` gives them, `other` wins where they are equal.
+    """
+    best = {**one, **other}
+    for name in ("copy_gbps", "read_gbps", "write_gbps"):
+        if isinstance(one.get(name), (int, float)) and name in other:
+            best[name] = max(one[name], other[name])
+    for name in ("launch_us", "sync_us"):
+        if isinstance(one.get(name), (int, float)) and name in other:
+            best[name] = min(one[name], other[name])
+    if isinstance(one.get("gflops"), dict) and isinstance(other.get("gflops"), dict):
+        rates = {**one["gflops"], **other["gflops"]}
+        best["gflops"] = {name: max(rate, one["gflops"].get(name, 0.0)) for name, rate in rates.items()}
+    return best
+
+
+def floor_ms(num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precision: str = "fp32") -> float:
+    """Milliseconds that a call takes at least: memory or arithmetic, whichever binds.
+
+    Args:
+        num_bytes: inputs and weights read and outputs written, once each.
+        ceilings: this machine's.
+        flops: floating-point operations, where known; ignored where `precision` was not measured.
+        precision: of the arithmetic.
+    """
+    rate = ceilings.gflops.get(precision)
+    return max(num_bytes / ceilings.memory_gbps, flops / rate if rate else 0.0) / 1e6
+
+
+def impossible(
+    candidate_ms: float, reference_ms: float, needed_bytes: float, cache_bytes: float, ceilings: Ceilings
+) -> str | None:
+    """Why no kernel can have done the work in `candidate_ms`; None when one may have.
+
+    Args:
+        candidate_ms: median time of a call that began with flushed caches.
+        reference_ms: the same of the trusted reference.
+        needed_bytes: bytes that every right answer must read or write (`roofline_bytes.needed_bytes`), not all that there are.
+        cache_bytes: size of the cache that is flushed before a call.
+        ceilings: this machine's.
+    """
+    moved = needed_bytes - SPARED_CACHES * cache_bytes
+    if moved <= 0:
+        return None
+    floor = floor_ms(moved, ceilings)
+    if candidate_ms >= SLACK[ceilings.device] * floor or reference_ms < floor:
+        return None
+    return (
+        f"it took {candidate_ms:.4g} ms, but the {moved / 1e6:.0f} MB that must move between memory and processor take "
+        f"at least {floor:.4g} ms at {ceilings.memory_gbps:.0f} GB/s"
+    )

@@ -1,0 +1,110 @@
+"""Which bytes every right answer must read and write: a lower bound for `roofline.impossible`. Child side.
+
+An input element counts when its derivative is not zero, and when changing all such elements of its tensor changes
+the output: a derivative alone may be rounding noise, as in a sum over a softmax, which is 1 whatever
+goes in. Elements with zero derivative may matter all the same (the negative ones of a ReLU); they are not
+counted, nor is anything small or without a derivative. That errs on the side of who is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dvk.tasks.trees import named_tensors
+
+LEAST_BYTES = 1 << 20
+"""Smaller inputs are not looked at: they lie in caches, and each costs a call."""
+NOTICED = 1e-3
+"""Change of an output, relative to its root mean square, that is none of rounding…"""
+BEYOND_ROUNDING = 100.0
+"""…and so many times the change that follows from rounding the same elements."""
+
+
+def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int:
+    """Bytes of `inputs` that the outputs of `call` depend on, plus bytes of outputs in memory of their own.
+
+    Args:
+        call: one call of the reference on `inputs`, the same each time; it costs 2 calls and 2 more a large input.
+        inputs: inputs and weights, leaves of no graph; their values are changed for a while.
+    """
+    with torch.no_grad():
+        outputs = _tensors(call())
+    total = _own_bytes(outputs, inputs)
+    large = [t for t in inputs if t.is_floating_point() and t.is_leaf and _distinct(t) * t.element_size() >= LEAST_BYTES]
+    read: dict[int, int] = {}
+    for tensor, gradient in zip(large, _gradients(call, large), strict=True):
+        if gradient is None or not _matters(call, tensor, gradient != 0, outputs):
+            continue
+        place, storage = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
+        count = int(torch.count_nonzero(gradient)) * _distinct(tensor) // tensor.numel()
+        read[place] = min(storage, read.get(place, 0) + count * tensor.element_size())
+    return total + sum(read.values())
+
+
+def _gradients(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Derivatives of a random projection of the outputs; None where there are none. Who returns a view reads nothing."""
+    asked, views = [t.requires_grad for t in inputs], {t.untyped_storage().data_ptr() for t in inputs}
+    for tensor in inputs:
+        tensor.requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            roots = [t for t in _tensors(call()) if t.requires_grad and t.untyped_storage().data_ptr() not in views]
+            if not roots or not inputs:
+                return [None] * len(inputs)
+            return list(torch.autograd.grad(roots, inputs, [torch.randn_like(t) for t in roots], allow_unused=True))
+    except (RuntimeError, NotImplementedError):  # an operator without a derivative, or one that writes into an input
+        return [None] * len(inputs)
+    finally:
+        for tensor, before in zip(inputs, asked, strict=True):
+            tensor.requires_grad_(before)
+
+
+def _matters(call: Callable[[], Any], tensor: torch.Tensor, mask: torch.Tensor, outputs: Sequence[torch.Tensor]) -> bool:
+    """Changing the masked elements changes an output, far more than rounding them does."""
+    if _distinct(tensor) != tensor.numel():
+        return False  # expanded: its elements cannot be set one by one
+    kept = tensor.clone()
+    reach = torch.where(mask, torch.rand_like(tensor), torch.zeros_like(tensor))
+    moved = []
+    with torch.no_grad():
+        for size in (1.0, 4 * torch.finfo(tensor.dtype).eps):
+            try:
+                tensor.copy_(kept + kept * reach * size)
+                moved.append([_distance(before, after) for before, after in zip(outputs, _tensors(call()), strict=False)])
+            finally:
+                tensor.copy_(kept)
+    return any(much > max(NOTICED, BEYOND_ROUNDING * little) for much, little in zip(*moved, strict=False))
+
+
+def _distance(before: torch.Tensor, after: torch.Tensor) -> float:
+    """Largest difference relative to the root mean square of `before`; 0 where that says nothing."""
+    if before.shape != after.shape or not before.is_floating_point():
+        return 0.0
+    scale = float(before.double().square().mean().sqrt())
+    return float((after.double() - before.double()).abs().max()) / scale if scale > 0 else 0.0
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [tensor for _, tensor in named_tensors(tree) if tensor.layout is torch.strided and tensor.numel()]
+
+
+def _distinct(tensor: torch.Tensor) -> int:
+    """Elements that have an address of their own."""
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride else 1
+    return count
+
+
+def _own_bytes(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> int:
+    taken = {t.untyped_storage().data_ptr() for t in inputs}
+    total = 0
+    for tensor in outputs:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in taken:
+            total += min(_distinct(tensor) * tensor.element_size(), tensor.untyped_storage().nbytes())
+        taken.add(place)
+    return total

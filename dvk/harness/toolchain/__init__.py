@@ -1,0 +1,1 @@
+"""Compilers: NVRTC, extensions, precompiled headers, sanitizers, Triton's stubs."""

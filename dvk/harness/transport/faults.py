@@ -1,0 +1,71 @@
+"""What can be wrong with a runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dvk.harness.transport.calls import MOST_LEAVES
+from dvk.harness.transport.lent_tensors import Layout, layout_claimed
+from dvk.records import Status
+
+
+class Failed(Exception):
+    """The code under test raised, or was refused; fields of a verdict."""
+
+    def __init__(self, status: Status, stage: str | None, error: str):
+        super().__init__(error)
+        self.status, self.stage, self.error = status, stage, error
+
+
+class Interfered(Exception):
+    """Something that only tampering explains."""
+
+
+def failure_told(answer: dict[str, Any]) -> Exception:
+    """What to raise over an answer that says what the runner raised: its word counts against the candidate only."""
+    failed = answer.get("failed")
+    if not isinstance(failed, dict):
+        return Interfered("it wrote to the judge's line")
+    try:
+        status = Status(failed.get("status"))
+    except ValueError:
+        status = Status.LAUNCH_ERROR
+    if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
+        status = Status.LAUNCH_ERROR
+    stage = failed.get("stage")
+    return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
+
+
+def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The leaves that an answer describes, and the text of their nesting.
+
+    Raises:
+        Interfered: it describes none.
+    """
+    leaves, spec = answer.get("leaves"), answer.get("spec", "")
+    sound = isinstance(leaves, list) and len(leaves) <= MOST_LEAVES and all(isinstance(leaf, dict) for leaf in leaves)
+    if not sound or not isinstance(spec, str):
+        raise Interfered("it wrote to the judge's line")
+    return list(leaves or ()), spec
+
+
+def claimed_layout(leaf: dict[str, Any]) -> Layout:
+    """What a runner says of one of its tensors.
+
+    Raises:
+        Interfered: no tensor has that layout.
+    """
+    if (layout := layout_claimed(leaf)) is None:
+        raise Interfered("it claims an impossible output")
+    return layout
+
+
+def claimed_address(leaf: dict[str, Any]) -> int:
+    """Where a runner says that one of its tensors lies.
+
+    Raises:
+        Interfered: that is no address.
+    """
+    if type(address := leaf["address"]) is not int:
+        raise Interfered("it claims an impossible output")
+    return address

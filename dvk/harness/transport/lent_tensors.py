@@ -1,0 +1,266 @@
+"""Tensors that the referee lends to runners: inputs, weights and (on a GPU) places to put outputs.
+
+On a CPU a memfd that each process maps, every tensor's end flush with its last page (to 64 bytes)
+and an unmapped page behind it: an access beyond the end faults at once. On a GPU a device allocation
+of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a page of its own, and
+bands of known bytes around the tensors show what was written beside them (`guard_bands`).
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from dvk.harness.transport import process_memory as memory
+from dvk.harness.transport.guard_bands import Bands
+
+Layout = dict[str, Any]
+"""One tensor's outside: dtype (no prefix), shape, strides, and `conj` or `neg` where that bit is set; JSON."""
+
+ALIGNMENT = 64
+"""torch's own on CPUs; vector code of honest kernels counts on it."""
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The outside of a strided tensor."""
+    layout = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
+    return {**layout, **{bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}}
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The values as they lie in memory: `tensor` with its conjugate and negative bits cleared."""
+    tensor = tensor.conj() if tensor.is_conj() else tensor
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def values_of(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """`memory` as the tensor of this layout that it was copied from: with its conjugate and negative bits."""
+    memory = memory.conj() if layout.get("conj") else memory
+    return torch._neg_view(memory) if layout.get("neg") else memory
+
+
+def extent_of(layout: Layout) -> int:
+    """Elements from the first to the last one, gaps of the strides included."""
+    if 0 in layout["shape"]:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(layout["shape"], layout["strides"], strict=True))
+
+
+def bytes_of(layout: Layout) -> int:
+    """Bytes from the first to the last element."""
+    return extent_of(layout) * dtype_of(layout).itemsize
+
+
+def empty_of(layout: Layout) -> torch.Tensor:
+    """A tensor of our own of this layout."""
+    return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
+
+
+def dtype_of(layout: Layout) -> torch.dtype:
+    """As torch has it."""
+    dtype: torch.dtype = getattr(torch, layout["dtype"])
+    return dtype
+
+
+@cache
+def comparable(dtype: torch.dtype) -> bool:
+    """Tensors of it can be made and compared; those of quantised dtypes cannot be made without scales, those of bits not compared."""
+    try:
+        one = torch.zeros(1, dtype=dtype)
+        return torch.equal(one, one)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return False
+
+
+def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
+    """The outside of a tensor as another process describes it; None where no tensor looks so."""
+    try:
+        layout: Layout = {
+            "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
+        }
+        strided = leaf.get("layout") == "torch.strided"
+        layout.update({bit: True for bit in ("conj", "neg") if leaf.get(bit) is True})
+        sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
+        sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
+        sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    return layout if sound else None
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Everything from a strided tensor's first to its last element, as one dimension."""
+    return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of its own under the same strides; `clone` makes others where elements overlap or lie apart."""
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if copy.numel():
+        flat(copy).copy_(flat(tensor))
+    return copy
+
+
+class Board:
+    """Tensors in lent memory.
+
+    Attributes:
+        tensors: views on the lent memory, in the order of the layouts.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], device: str, lent: Any = None):
+        """The owner's end; `lent`, from `offer`, makes it a borrower's.
+
+        Raises:
+            OSError, RuntimeError: no memory, or it cannot be mapped here.
+        """
+        self.layouts = list(layouts)
+        self.device = device
+        sizes = [bytes_of(layout) for layout in layouts]
+        self._memory: _Shared | _Device = _Shared(sizes, lent) if device == "cpu" else _Device(sizes, lent)
+        self.tensors = [
+            torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout), device=device)
+            if size == 0
+            else self._memory.bytes(i, size).view(dtype_of(layout)).as_strided(tuple(layout["shape"]), tuple(layout["strides"]))
+            for i, (layout, size) in enumerate(zip(layouts, sizes, strict=True))
+        ]
+
+    def offer(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """What a borrower needs: a JSON object and descriptors to send with it."""
+        lent, descriptors = self._memory.offer()
+        return {"layouts": self.layouts, "device": self.device, "lent": lent}, descriptors
+
+    @classmethod
+    def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Board:
+        """The other end of `offer`; takes its descriptor from `descriptors`."""
+        return cls(offered["layouts"], offered["device"], descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"])
+
+    def put(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy values in, laid out alike; they are there when this returns, for whatever process."""
+        for place, tensor in zip(self.tensors, tensors, strict=True):
+            if place.numel():
+                flat(place).copy_(flat(tensor))
+        if self.device == "cuda":  # another process's kernels do not wait for our stream
+            torch.cuda.synchronize()
+
+    def poison(self) -> None:
+        """Fill with bytes that read as NaN, or as -1."""
+        for place in self.tensors:
+            if place.numel():
+                flat(place).view(torch.uint8).fill_(0xFF)
+
+    def holds(self, tensors: Sequence[torch.Tensor], but: Collection[int] = ()) -> list[int]:
+        """Positions, `but` left out, whose bits differ from `tensors`."""
+        return [
+            i
+            for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
+            if i not in but and place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
+        ]
+
+    def mend(self) -> None:
+        """Make the surroundings of the tensors as they were."""
+        if isinstance(self._memory, _Device):
+            self._memory.bands.paint(self._memory.block)
+
+    def written_beside(self) -> list[int]:
+        """Positions of tensors beside which something was written since this was asked last, or `mend`; on a CPU that faults."""
+        found = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
+        if found:
+            self.mend()
+        return found
+
+    def close(self) -> None:
+        """Give the memory back; the tensors must not be used again."""
+        self.tensors.clear()
+        self._memory.close()
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of equal length. On a CPU by memcmp, which takes a third of torch.equal's time."""
+    if one.device.type != "cpu":
+        return torch.equal(one, other)
+    return memory.equal(one.data_ptr(), other.data_ptr(), one.numel())
+
+
+class _Shared:
+    def __init__(self, sizes: Sequence[int], lent: int | None):
+        self._sizes = sizes
+        descriptor = memory.shared(sizes) if lent is None else lent
+        self._descriptor = descriptor if lent is None else None
+        try:
+            self._mapping = memory.Mapping(descriptor, sizes)
+        finally:
+            if lent is not None:  # mapped is enough for who borrows
+                os.close(lent)
+
+    def bytes(self, number: int, size: int) -> torch.Tensor:
+        start = self._mapping.addresses[number] + memory.pages_of(size) - -(-size // ALIGNMENT) * ALIGNMENT
+        return torch.frombuffer((ctypes.c_char * size).from_address(start), dtype=torch.uint8)
+
+    def offer(self) -> tuple[Any, tuple[int, ...]]:
+        assert self._descriptor is not None, "a borrower has nothing to lend"
+        return None, (self._descriptor,)
+
+    def close(self) -> None:
+        self._mapping.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class _Device:
+    """One allocation of the driver's for all tensors, with bands between them."""
+
+    def __init__(self, sizes: Sequence[int], lent: str | None):
+        torch.cuda.init()
+        torch.cuda.current_stream().synchronize()  # a context is current from here on
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._own = lent is None
+        self.bands = Bands(sizes)
+        pointer = ctypes.c_uint64()
+        if lent is None:
+            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(self.bands.size))
+        else:
+            handle = _Handle.from_buffer_copy(base64.b64decode(lent))
+            self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(1))
+        self._base = pointer.value
+        self.block = torch.as_tensor(_Interface(self._base, self.bands.size), device="cuda")
+        if self._own:
+            self.bands.flood(self.block)
+
+    def bytes(self, number: int, size: int) -> torch.Tensor:
+        return torch.as_tensor(_Interface(self._base + self.bands.offsets[number], size), device="cuda")
+
+    def offer(self) -> tuple[Any, tuple[int, ...]]:
+        handle = _Handle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(self._base))
+        return base64.b64encode(bytes(handle)).decode(), ()
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        self._call("cuMemFree_v2" if self._own else "cuIpcCloseMemHandle", ctypes.c_uint64(self._base))
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self._driver, name)(*args)
+        if code:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(code, ctypes.byref(text))
+            raise RuntimeError(f"{name}: {(text.value or b'').decode() or code}")
+
+
+class _Interface:
+    """A range of device memory, as torch.as_tensor takes it."""
+
+    def __init__(self, address: int, size: int):
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }

@@ -1,0 +1,1 @@
+"""daVinci-kernel's checkpoints, prompts and data sets."""

@@ -1,0 +1,125 @@
+"""What daVinci-kernel's checkpoints were trained on: the shape of its prompts, in our words.
+
+As `Chat`, but for the task as KernelBench puts it, skills as its block of front matter before the last sentence, feedback as its server's
+JSON, and a summary's material: first and best version with their speedups, no feedback. Its tool calls are read by `reading`, its
+schemas are those of `tools`. What it shows beside, the reward and rows of a profile without end, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from dvk.agents import task_context, tools
+from dvk.agents.dialects import chat
+from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.feedback import complaint
+from dvk.agents.task_context import CHARS_PER_TOKEN, Subject
+from dvk.agents.turns import speedup
+from dvk.backbone import Conversation
+from dvk.config import Agents
+from dvk.interop.kernelgym.answers import result_of
+from dvk.records import Skill, Status, Timing, Trace, Turn, Verdict
+
+BLOCK = "[Skill Library]"
+"""What its block of skills begins with, and what importers of its data know it by."""
+JOINT = "\n\n"
+"""Between skills, as in its training."""
+
+_TASK = """\
+You write custom {backend} kernels to replace the pytorch operators in the given architecture to get speedups. You may replace several \
+operators by one kernel, change the algorithm, and leave other operators as they are. {rules}
+
+Here is an example. The given architecture applies `relu(x + bias)`; the new architecture with custom {backend} kernels is:
+
+```python
+{example}```
+
+You are given the following architecture:
+
+```python
+{source}
+```
+
+"""
+_WISH = """\
+Optimize the architecture named {entry} with custom {backend} kernels! Name your optimized output architecture ModelNew. Analyse first, \
+then output the new code in one python codeblock: real code that compiles and works, no testing code."""
+_SKILLS = """\
+{block} Potentially Relevant Optimization Techniques
+
+These are optional references: use what applies to this task, and leave the rest.
+
+{bodies}
+
+Correctness comes first; do not use a technique whose conditions are not met.
+
+"""
+_FEEDBACK = """\
+Now you have received the server feedback for your last implementation:
+
+{found}
+
+Based on it, think step by step and write an improved implementation. Name it ModelNew and output it in one python codeblock."""
+
+
+class DaVinci(chat.Chat):
+    """See the module."""
+
+    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        system = chat.SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
+        asked = f"## Task\n\n{task(subject, settings)}{wish(subject)}\n\n## Candidate Skills\n\n{task_context.headers(skills)}\n\n" \
+                f"Call `select_skills` with at most {settings.num_chosen} of these names."
+        return chat.conversation(system, asked, tools.select_skills(settings.num_chosen))
+
+    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        given = _SKILLS.format(block=BLOCK, bodies=bodies(skills, settings.skills_tokens)) if skills else ""
+        return chat.conversation(None, f"{task(subject, settings)}{given}{wish(subject)}")
+
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+        if verdict is None:
+            found = {"status": "failed", "compiled": False, "correctness": False, "error_message": malformed or "no code was found"}
+        else:
+            found = answered(verdict, settings.feedback_tokens)
+        return _FEEDBACK.format(found=json.dumps(found, indent=2, ensure_ascii=False))
+
+    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+        system = chat.SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
+        given = bodies(skills, settings.summary_tokens // 4) if skills else "None were given."
+        speeds = [speedup(turn) for turn in trace.turns]
+        first, best = trace.turns[0], trace.turns[speeds.index(max(speeds))]
+        fixed = f"## Task\n\n{task(subject, settings)}\n\n## Skills Given\n\n{given}"
+        left = settings.summary_tokens - len(fixed) // CHARS_PER_TOKEN
+        codes = task_context.fit([_code(first), _code(best)], max(left, settings.summary_tokens // 4))
+        asked = f"{fixed}\n\n## Turn 1\n\nSpeedup: {speeds[0]:.2f}x\n\n{codes[0]}\n\n## Best Turn\n\nSpeedup: {max(speeds):.2f}x\n\n" \
+                f"{codes[1]}\n\nCall `update_skill_library` with at most {settings.num_new_skills} new skills."
+        return chat.conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
+
+
+def task(subject: Subject, settings: Agents) -> str:
+    """The task as KernelBench puts it, up to the last sentence."""
+    source = task_context.cut(subject.task.source.strip(), settings.task_tokens)
+    return _TASK.format(backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], source=source)
+
+
+def wish(subject: Subject) -> str:
+    """The last sentence, before which skills are put."""
+    return _WISH.format(entry=subject.task.entry, backend=TITLES[subject.backend])
+
+
+def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
+    """Skills in full, as the library file's own block puts them."""
+    return JOINT.join(task_context.fit([task_context.whole(skill) for skill in skills], num_tokens))
+
+
+def answered(verdict: Verdict, num_tokens: int) -> dict[str, object]:
+    """What its server would say of a verdict, within a budget."""
+    fields = ("status", "compiled", "correctness", "decoy_kernel", "reference_runtime", "kernel_runtime", "speedup", "error_code")
+    found: dict[str, object] = result_of("", verdict).model_dump(include=set(fields))
+    ordered = {name: found[name] for name in fields}
+    wrong = None if verdict.status is Status.OK else task_context.cut(complaint(verdict), num_tokens)
+    return {**ordered, "error_message": wrong}
+
+
+def _code(turn: Turn) -> str:
+    return f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else turn.completion.strip()

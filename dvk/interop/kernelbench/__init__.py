@@ -1,0 +1,1 @@
+"""KernelBench's data set and result files."""

@@ -1,0 +1,16 @@
+"""KernelGYM's evaluation protocol (hkust-nlp/KernelGYM, arXiv 2602.05885), from both sides: to judge for its trainer, and to
+have its servers judge for us.
+
+fields     requests and responses as it names them
+answers    a verdict of ours as its result        (who serves)
+readings   its result as a verdict of ours        (who asks, as all below)
+client     requests that survive a full, slow or restarted server
+remote     a court that asks one
+
+Written from the documented fields. What is ours beside them stands under the one key `dvk` of a request, which its servers ignore, and
+of a result's metadata, which its trainer ignores.
+"""
+
+from dvk.interop.kernelgym.fields import Asked, Evaluation, Result
+
+__all__ = ["Asked", "Evaluation", "Result"]

@@ -1,0 +1,203 @@
+"""Requests to a KernelGYM server, over whatever happens to it: a full queue, a lost connection, a restart, a slow judge.
+
+`POST /evaluate` waits for the verdict; where the connection is lost meanwhile, the verdict is asked for by the task's id. A server that
+was restarted has forgotten the id, and is given the request again: equal requests are one task to it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from dvk.config import Remote
+from dvk.errors import MachineError, UsageError
+from dvk.interop.kernelgym.fields import ENDED, Result
+from dvk.sandbox.wire import whole
+
+SCHEME = "kernelgym:"
+ASK_S = 30.0
+"""Longest wait for the answer to a question that is answered at once."""
+LONGEST_PAUSE_S = 30.0
+FULL = (429, 502, 503, 504)
+"""Answers after which to come again: a full queue, and what proxies say of a server that restarts."""
+MAX_BYTES = 64 << 20
+"""Of an answer; profiles of KernelGYM's servers have hundreds of rows."""
+
+
+class Refused(ValueError):
+    """The server does not take this request, whoever sends it; `field` is the one it objects to."""
+
+    def __init__(self, field: str, message: str):
+        super().__init__(message)
+        self.field = field
+
+
+class Client:
+    """One server.
+
+    Args:
+        judge: `kernelgym:URL`.
+        settings: waits, retries, and which variable holds the token.
+
+    Raises:
+        UsageError: not such a judge.
+    """
+
+    def __init__(self, judge: str, settings: Remote):
+        self.url = url_of(judge)
+        self.settings = settings
+        self.token = os.environ.get(settings.token_env) or None
+
+    def health(self) -> dict[str, Any]:
+        """What the server says of itself, to whom it would judge for.
+
+        Raises:
+            MachineError, UsageError: as `evaluate`.
+        """
+        status, answer = self._persist("GET", "/health", None, time.monotonic() + self.settings.timeout_s)
+        if status != 200 or not isinstance(answer, dict):
+            raise MachineError(f"the judge at `{self.url}` is not well: {_said(answer, status)}", "look at its log, or restart it")
+        # It says so to everybody; whether it takes the token, it says of a task that nobody has.
+        self._persist("GET", "/status/dvk-none", None, time.monotonic() + self.settings.timeout_s)
+        return answer
+
+    def evaluate(self, request: dict[str, Any], deadline: float | None = None) -> Result | None:
+        """The result of one request once it has ended; None when the deadline came first.
+
+        Raises:
+            MachineError: the server cannot be reached, fails, or does not end within `remote.timeout_s`.
+            UsageError: it refuses the token, or does not speak KernelGYM's protocol.
+            Refused: it does not take this request.
+        """
+        until = time.monotonic() + self.settings.timeout_s
+        asked_until = until if deadline is None else min(until, deadline)
+        known = False
+        while time.monotonic() < asked_until:
+            if not known:
+                try:
+                    status, answer = self._persist("POST", "/evaluate", request, asked_until)
+                except TimeoutError:  # it took the request: from here on it is asked
+                    known = True
+                    continue
+                if status == 200 and (result := self._result(answer)).status in ENDED:
+                    return result
+                if status == 422:
+                    raise Refused(*_objection(answer))
+                if status not in (200, 202):
+                    raise MachineError(f"the judge at `{self.url}` failed: {_said(answer, status)}", "look at its log")
+                known = True
+            status, answer = self._persist("GET", f"/status/{request['task_id']}", None, asked_until)
+            if status == 404:  # it was restarted
+                known = False
+            elif status == 200 and isinstance(answer, dict) and answer.get("status") in ENDED:
+                status, found = self._persist("GET", f"/results/{request['task_id']}", None, asked_until)
+                if status == 200:
+                    return self._result(found)
+                if answer["status"] != "completed":  # KernelGYM keeps no results of what failed
+                    return self._result({**answer, "task_id": request["task_id"]})
+                known = False
+            else:
+                time.sleep(min(self.settings.poll_s, max(0.0, asked_until - time.monotonic())))
+        if deadline is not None and time.monotonic() < until:
+            return None
+        problem = f"the judge at `{self.url}` gave no verdict within {self.settings.timeout_s:g} s"
+        raise MachineError(problem, "look at its queue at /health, or wait longer with --set remote.timeout_s=SECONDS")
+
+    # ------------------------------------------------------------ requests
+
+    def _persist(self, method: str, path: str, body: dict[str, Any] | None, until: float) -> tuple[int, Any]:
+        """Status and decoded body; what passes by itself is tried again: a full queue until `until`, a lost server `retries` times.
+
+        Raises:
+            TimeoutError: the server took the request and did not answer until `until`.
+            MachineError, UsageError: see `evaluate`.
+        """
+        lost = full = 0
+        while True:
+            try:
+                longest = until - time.monotonic() if method == "POST" else min(ASK_S, until - time.monotonic())
+                status, answer, wait_s = self._once(method, path, body, max(1.0, longest))
+            except (OSError, http.client.HTTPException) as error:
+                if isinstance(error, TimeoutError) and method == "POST":
+                    raise
+                lost += 1
+                if lost > self.settings.retries or time.monotonic() >= until:
+                    problem = f"the judge at `{self.url}` cannot be reached: {error or type(error).__name__}"
+                    raise MachineError(problem, "start it (`dvk serve`), or correct --judge kernelgym:URL") from None
+                wait_s = min(2.0 ** (lost - 1), LONGEST_PAUSE_S)
+            else:
+                if status in (401, 403):
+                    what = "refuses the token" if self.token else "asks for a token"
+                    raise UsageError(f"the judge at `{self.url}` {what}", f"export ${self.settings.token_env}")
+                if status == 404 and path in ("/evaluate", "/health"):
+                    raise UsageError(f"`{self.url}` has no {path}: it is no KernelGYM server", "correct --judge kernelgym:URL")
+                if status not in FULL or time.monotonic() >= until:
+                    return status, answer
+                full += 1
+                wait_s = min(wait_s or 2.0**full, LONGEST_PAUSE_S)
+            time.sleep(max(0.0, min(wait_s, until - time.monotonic())))
+
+    def _once(self, method: str, path: str, body: dict[str, Any] | None, wait_s: float) -> tuple[int, Any, float]:
+        """Status, decoded body, and seconds after which to come again (0: not said)."""
+        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body is not None else {})}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=wait_s) as answer:
+                return answer.status, _decoded(answer.read(MAX_BYTES)), 0.0
+        except urllib.error.HTTPError as error:
+            with error:
+                after = error.headers.get("Retry-After") or ""
+                return error.code, _decoded(error.read(MAX_BYTES)), float(after) if after.isdigit() else 0.0
+        except urllib.error.URLError as error:
+            # A connection that was never made is no request that was taken.
+            raise ConnectionError(str(error.reason)) from None
+
+    def _result(self, answer: Any) -> Result:
+        try:
+            return Result.model_validate(answer)
+        except ValidationError as error:
+            problem = f"`{self.url}` answers something that is no KernelGYM result: {error.errors()[0]['msg']}"
+            raise UsageError(problem, "correct --judge kernelgym:URL") from None
+
+
+def url_of(judge: str) -> str:
+    """The base URL in `kernelgym:URL`.
+
+    Raises:
+        UsageError: not such a judge.
+    """
+    url = judge.removeprefix(SCHEME).rstrip("/")
+    if not judge.startswith(SCHEME) or urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise UsageError(f"unknown judge: `{judge}`", "write --judge kernelgym:http://HOST:PORT")
+    return url
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return whole(json.loads(body))
+    except ValueError:
+        return body[:300].decode(errors="replace")
+
+
+def _said(answer: Any, status: int) -> str:
+    detail = answer.get("detail", answer) if isinstance(answer, dict) else answer
+    return f"HTTP {status}: {str(detail)[:300]}"
+
+
+def _objection(answer: Any) -> tuple[str, str]:
+    """Field and message of a 422, as FastAPI writes it."""
+    detail = answer.get("detail") if isinstance(answer, dict) else None
+    first = detail[0] if isinstance(detail, list) and detail and isinstance(detail[0], dict) else {}
+    place = first.get("loc")
+    return str(place[-1]) if isinstance(place, list) and place else "", str(first.get("msg") or detail or answer)[:300]

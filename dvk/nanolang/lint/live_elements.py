@@ -1,0 +1,159 @@
+"""Which elements of a tensor the graph's results depend on, for certain.
+
+Elements are followed by their numbers: through views as the views move them, through operators of each element by itself as they
+broadcast, up to a result, or to an operator that mixes all that it is given and whose own result matters whole. Only operators that
+are named here are followed; what goes another way may not be needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import written
+from dvk.composer.lowering.dispatch import walk_refs
+from dvk.nanolang.listing.symbolic import packet
+from dvk.records import Graph, Node
+
+MOST_ELEMENTS = 1 << 22
+MOST_STEPS = 64
+"""Operators that a tensor's elements are followed through."""
+EACH = frozenset("""
+    add sub rsub mul div neg abs square pow sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sin cos erf sigmoid tanh relu relu6 gelu
+    silu elu celu selu mish softplus softshrink hardshrink tanhshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid clamp clamp_min
+    clamp_max maximum minimum lerp addcmul addcdiv logaddexp
+""".split())  # fmt: skip
+"""Of each element by itself, with operands that broadcast."""
+ALL = frozenset("""
+    sum mean amax amin std var logsumexp softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm linalg_vector_norm
+    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits kl_div cosine_similarity pairwise_distance
+    matmul linear mm bmm
+""".split())  # fmt: skip
+"""The results of these together depend on all elements of what they are made of."""
+CENTRED = frozenset("std var softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm cosine_similarity".split())
+"""Of which a single element may be of no consequence."""
+WHOLE_VIEWS = frozenset("view reshape permute transpose t squeeze unsqueeze flatten unflatten contiguous _unsafe_view movedim".split())
+VIEWS = WHOLE_VIEWS | frozenset("narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split())
+
+
+class Needs:
+    """What is needed of a graph's tensors."""
+
+    def __init__(self, graph: Graph):
+        self.nodes = {node.name: node for node in graph.nodes}
+        self.readers: dict[str, list[Node]] = {name: [] for name in self.nodes}
+        self.varies: set[str] = set()
+        """Values that inputs or weights have a part in; others are the same always, and may hide elements."""
+        for node in graph.nodes:
+            read: set[str] = set()
+            walk_refs([list(node.args), dict(node.kwargs)], read.add)
+            if node.op in ("input", "param", "buffer") or read & self.varies:
+                self.varies.add(node.name)
+            for name in sorted(read & self.readers.keys()):
+                self.readers[name].append(node)
+        self.returned: set[str] = set()
+        walk_refs(graph.outputs, self.returned.add)
+        self.changes = any(written(node) for node in graph.nodes)
+        self.kept: set[str] = set()
+        """Values that matter whole."""
+        for node in reversed(graph.nodes):
+            if node.name in self.returned or any(r.name in self.kept and self._keeps(r) for r in self.readers[node.name]):
+                self.kept.add(node.name)
+
+    def of(self, name: str) -> torch.Tensor | None:
+        """Flags over a tensor's memory, from its first element to its last: what its readers need; None where that cannot be said."""
+        places = self.places(name)
+        if self.changes or places is None:
+            return None
+        found = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
+        self._steps = 0
+        self._follow(name, places, found)
+        return found
+
+    def all_of(self, name: str) -> torch.Tensor | None:
+        """Flags over a tensor's memory: those that are elements of it."""
+        places = self.places(name)
+        if places is None:
+            return None
+        found = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
+        found[places.reshape(-1)] = True
+        return found
+
+    def places(self, name: str) -> torch.Tensor | None:
+        """Where each element lies, of the tensor's shape; None of a large or an empty one."""
+        node = self.nodes[name]
+        shape = tuple(map(int, node.shape or ()))
+        if node.shape is None or not 0 < math.prod(shape) <= MOST_ELEMENTS:
+            return None
+        strides = tuple(map(int, node.strides or contiguous_strides(shape)))
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        return torch.arange(extent).as_strided(shape, strides) if extent <= MOST_ELEMENTS else None
+
+    def _follow(self, name: str, places: Any, found: torch.Tensor) -> None:
+        self._steps += 1
+        if self._steps > MOST_STEPS or (isinstance(places, torch.Tensor) and places.numel() > MOST_ELEMENTS):
+            return
+        single = places if isinstance(places, torch.Tensor) else None
+        if self._steps > 1 and name in self.returned and single is not None:
+            found[single.reshape(-1)] = True
+        for reader in self.readers[name]:
+            kind = packet(reader)
+            if kind in VIEWS:
+                moved = _moved(reader, name, places)
+                if moved is not None:
+                    self._follow(reader.name, moved, found)
+            elif single is None or not self._certain(reader):
+                continue
+            elif kind == "glu":
+                dim = reader.args[1] if len(reader.args) > 1 else -1
+                for half in single.chunk(2, dim):
+                    self._follow(reader.name, half, found)
+            elif kind in EACH:
+                shape = tuple(map(int, reader.shape or ()))
+                if torch.broadcast_shapes(tuple(single.shape), shape) == shape:
+                    self._follow(reader.name, single.broadcast_to(shape), found)
+            elif kind in ALL and reader.name in self.kept:
+                found[single.reshape(-1)] = True
+
+    def _keeps(self, reader: Node) -> bool:
+        """Where its result matters whole, so do its operands."""
+        return packet(reader) in WHOLE_VIEWS or (packet(reader) in EACH | ALL and self._certain(reader))
+
+    def _certain(self, reader: Node) -> bool:
+        """No operand makes another of no consequence: masks that are always the same, factors of nothing, bounds that meet."""
+        read: set[str] = set()
+        walk_refs([list(reader.args), dict(reader.kwargs)], read.add)
+        numbers = [v for v in (*reader.args, *reader.kwargs.values()) if type(v) in (int, float)]
+        kind = packet(reader)
+        if kind in EACH and (0 in numbers or (len(numbers) > 1 and kind in ("clamp", "hardtanh") and numbers[0] >= numbers[1])):
+            return False
+        shapes = [self.nodes[name].shape or () for name in read if name in self.nodes]
+        return read <= self.varies and not (kind in CENTRED and any(1 in shape for shape in shapes))
+
+
+def _moved(node: Node, name: str, places: Any) -> Any:
+    """What a view makes of a tensor, or of several; None where it cannot be made."""
+    def operand(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return places if value.get("ref") == name else None
+        return [operand(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    if node.op == "getitem":
+        index = node.args[1]
+        return places[index] if isinstance(places, (list, tuple)) and type(index) is int and index < len(places) else None
+    try:
+        _, name_of, overload = node.op.split(".")
+        function = getattr(getattr(torch.ops.aten, name_of), overload)
+        made = function(*map(operand, node.args), **{key: operand(value) for key, value in node.kwargs.items()})
+    except (RuntimeError, TypeError, AttributeError, ValueError, IndexError, NotImplementedError):
+        return None
+    if isinstance(made, torch.Tensor) and (node.shape is None or tuple(made.shape) != tuple(map(int, node.shape))):
+        return None
+    return made
+
+
+__all__ = ["Needs"]

@@ -1,0 +1,296 @@
+"""Triton kernels that reach beyond a tensor, or whose blocks do not fit: found by going through them once, without a compiler.
+
+The first and the last program run for certain, one between them, too (the last ones may have nothing left to do), and so do the first
+and the last step of a loop that has any. What they would load or store beyond a tensor, and what no block can be made of, is wrong;
+whatever is not known (`lanes.py`) is left alone, and so is a kernel with a statement of a kind that is not followed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dvk.composer.ir.symint import power
+from dvk.nanolang.frame import CONSTANTS
+from dvk.nanolang.lint import lanes
+from dvk.nanolang.lint.lanes import UNKNOWN, Shape, Value, Wrong, joined, scalar, shown
+from dvk.nanolang.lint.operands import LANEWISE, miscounted
+from dvk.nanolang.lint.scopes import Strange
+from dvk.nanolang.lint.width import value as number
+
+MOST_STATEMENTS = 20_000
+MOST_LANES = 1 << 24
+"""Of all blocks of a kernel together; composed ones have a few million at the most."""
+REDUCTIONS = frozenset({"tl.sum", "tl.max", "tl.min", "tl.reduce", "dvk_max", "dvk_max_f64"})
+SCANS = frozenset({"tl.cumsum", "tl.cumprod", "tl.associative_scan"})
+ACCESSES = frozenset({"tl.load", "tl.store", *(f"tl.atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "xchg"))})
+WHOLE = frozenset({"tl.int32", "tl.int64"})
+HINTS = frozenset({"num_stages", "flatten", "loop_unroll_factor", "warp_specialize", "disallow_acc_multi_buffer"})
+"""Of a loop: they change no step."""
+
+
+def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
+          functions: Collection[str] = ()) -> str | None:
+    """What of a kernel is wrong for certain, as a verb and what follows; None where nothing is.
+
+    Args:
+        head: what its brackets hold: `programs, warps`.
+        body: its lines.
+        sizes: the graph's, by name.
+        tensors: those it names, and their elements from the first in memory to the last where they are known.
+        functions: those of lanes that it finds besides the frame's.
+    """
+    try:
+        lines = ast.parse(textwrap.dedent("\n".join(body))).body
+        launch = ast.parse(f"({head})", mode="eval").body
+        pair = launch.elts if isinstance(launch, ast.Tuple) else []
+        programs = number(pair[0], sizes) if len(pair) == 2 else None
+        for program in sorted({0, programs // 3, programs - 1}) if programs is not None and programs > 0 else (None,):
+            Walk(program, programs, sizes, tensors, functions).run(lines)
+    except Wrong as error:
+        return str(error)
+    except (Strange, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return None
+
+
+class Walk:
+    """One program of a kernel, gone through."""
+
+    def __init__(self, number: int | None, programs: int | None, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
+                 functions: Collection[str]):
+        self.number, self.programs, self.tensors, self.functions = number, programs, tensors, functions
+        self.values: dict[str, Value] = {name: scalar(size) for name, size in sizes.items()}
+        self.values |= {name: Value(()) for name in CONSTANTS} | {name: Value((), 0, name) for name in tensors}
+        self.stored: dict[int, set[str]] = {}
+        """Loop → what is assigned in it."""
+        self.sure = True
+        """What stands here is run."""
+        self.statements = self.lanes = 0
+
+    def run(self, lines: Sequence[ast.stmt]) -> None:
+        """Go through statements.
+
+        Raises:
+            Wrong: one of them cannot be.
+            Strange: nothing can be said of one of them.
+        """
+        for line in lines:
+            self.statements += 1
+            if self.statements > MOST_STATEMENTS or self.lanes > MOST_LANES:
+                raise Strange
+            if isinstance(line, ast.For) and isinstance(line.target, ast.Name) and not line.orelse:
+                self._loop(line, line.target.id)
+            elif isinstance(line, ast.Assign) and len(line.targets) == 1 and isinstance(line.targets[0], ast.Name):
+                self._set(line.targets[0].id, self.of(line.value))
+            elif isinstance(line, ast.AugAssign) and isinstance(line.target, ast.Name):
+                before = self.values.get(line.target.id, UNKNOWN)
+                self._set(line.target.id, self._tried(lanes.applied, line.op, before, self.of(line.value)))
+            elif isinstance(line, ast.Expr):
+                self.of(line.value)
+            elif not isinstance(line, ast.Pass):
+                raise Strange
+
+    def program(self) -> Value:
+        """Which program it is."""
+        return scalar(self.number)
+
+    def _set(self, name: str, value: Value) -> None:
+        if name in ("tl", "range", "cdiv", "pow2", *self.functions) or name.startswith("dvk_"):
+            raise Strange
+        self.values[name] = value
+
+    def _tried(self, make: Any, *operands: Any) -> Value:
+        """A value that cannot be, where it is not certain that it is needed, is unknown."""
+        try:
+            value: Value = make(*operands)
+        except Wrong:
+            if self.sure:
+                raise
+            return UNKNOWN
+        self.lanes += value.data.size if isinstance(value.data, np.ndarray) else 0
+        return value
+
+    # ------------------------------------------------------------ loops
+
+    def _loop(self, line: ast.For, variable: str) -> None:
+        steps = self._steps(line.iter)
+        before, sure = dict(self.values), self.sure
+        if id(line) not in self.stored:
+            self.stored[id(line)] = {n.id for n in ast.walk(line) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if steps is None:
+            self.sure = False
+            self._forget(self.stored[id(line)], before)
+        for place, step in enumerate([None] if steps is None else dict.fromkeys((*steps[:1], *steps[-1:]))):
+            if place:
+                self._forget(self.stored[id(line)], before)
+            self._set(variable, scalar(step))
+            self.run(line.body)
+        self.sure = sure
+        if steps is None:
+            self._forget(self.stored[id(line)], before)
+
+    def _forget(self, names: Collection[str], before: Mapping[str, Value]) -> None:
+        """Of what a loop changes keep the shapes; where these change, too, not even them."""
+        self.statements += len(names)
+        shapes = {name: [(v.shape, v.base) for v in (before.get(name), self.values.get(name)) if v is not None] for name in names}
+        kept = all(found[:1] * len(found) == found for found in shapes.values())
+        self.values |= {name: Value(found[0][0], None, found[0][1]) if kept and found else UNKNOWN for name, found in shapes.items()}
+
+    def _steps(self, over: ast.expr) -> range | None:
+        """The values of a loop's variable, where they are known."""
+        if not isinstance(over, ast.Call) or dotted(over.func) not in ("range", "tl.range", "tl.static_range"):
+            raise Strange
+        if not 1 <= len(over.args) <= 3 or not HINTS.issuperset(str(k.arg) for k in over.keywords):
+            raise Strange
+        ends = [value.data if value.shape == () and type(value.data) is int else None for value in map(self.of, over.args)]
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+        return range(start, stop, step) if start is not None and stop is not None and step is not None and step > 0 else None
+
+    # ------------------------------------------------------------ expressions
+
+    def of(self, node: ast.expr) -> Value:
+        """What is known of an expression."""
+        if isinstance(node, ast.Constant):
+            return scalar(node.value) if type(node.value) is int else Value(()) if isinstance(node.value, (bool, float)) else UNKNOWN
+        if isinstance(node, ast.Name):
+            return self.values.get(node.id, UNKNOWN)
+        if isinstance(node, ast.BinOp):
+            return self._tried(lanes.applied, node.op, self.of(node.left), self.of(node.right))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self._tried(lanes.applied, node.ops[0], self.of(node.left), self.of(node.comparators[0]))
+        if isinstance(node, ast.UnaryOp):
+            value = self.of(node.operand)
+            if value.base or isinstance(node.op, ast.Not):
+                return UNKNOWN
+            negative = isinstance(node.op, ast.USub) and value.data is not None
+            return self._tried(lanes.applied, ast.Sub(), scalar(0), value) if negative else Value(value.shape)
+        if isinstance(node, ast.Subscript):
+            return self._tried(lanes.expanded, self.of(node.value), node.slice)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom)):
+            raise Strange
+        return UNKNOWN
+
+    def _call(self, node: ast.Call) -> Value:
+        name = dotted(node.func)
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+            return UNKNOWN
+        if isinstance(node.func, ast.Attribute) and not name.startswith("tl."):
+            return self._method(self.of(node.func.value), node)
+        values = [self.of(a) for a in node.args]
+        keyed = {str(k.arg): k.value for k in node.keywords}
+        if self.sure and (why := miscounted(name, len(values) + len(keyed))) is not None:
+            raise Wrong(why)
+        if name in LANEWISE or name in self.functions:
+            shape = self._tried(lambda: Value(joined(values))).shape
+            return UNKNOWN if keyed or any(v.base for v in values) else Value(shape)
+        if name in REDUCTIONS or name in SCANS:
+            return self._tried(self._folded, name, node.args, keyed, values)
+        if name in ACCESSES:
+            return self._tried(self._access, name, values, {key: self.of(value) for key, value in keyed.items()})
+        if name in ("tl.maximum", "tl.minimum") and len(values) == 2:
+            return self._tried(lanes.extreme, np.maximum if name == "tl.maximum" else np.minimum, values)
+        if name == "tl.where" and len(values) == 3:
+            return self._tried(lanes.chosen, *values)
+        return self._tried(self._made, name, node.args, values)
+
+    def _method(self, value: Value, node: ast.Call) -> Value:
+        """`x.to(tl.int64)`; nothing is known of other methods."""
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "to" or value.base:
+            return UNKNOWN
+        kind = node.args[0] if len(node.args) == 1 and not node.keywords else None
+        return Value(value.shape, value.data + 0 if kind is not None and dotted(kind) in WHOLE and value.data is not None else None)
+
+    # ------------------------------------------------------------ functions
+
+    def _made(self, name: str, args: Sequence[ast.expr], values: Sequence[Value]) -> Value:
+        """What is made of plain numbers."""
+        numbers = [v.data if v.shape == () and not v.base and type(v.data) is int else None for v in values]
+        if name == "tl.program_id" and numbers[:1] in ([0], [1], [2]):
+            return self.program() if numbers == [0] else scalar(0)
+        if name == "tl.num_programs" and numbers == [0]:
+            return scalar(self.programs)
+        if name == "float" and len(args) == 1 and isinstance(args[0], ast.Constant):
+            return Value(())
+        if name in ("tl.full", "tl.zeros") and args and isinstance(args[0], (ast.List, ast.Tuple)):
+            return Value(self._block(args[0]), 0 if name == "tl.zeros" and dotted(args[-1]) in WHOLE else None)
+        if name == "tl.broadcast_to" and len(args) == 2 and isinstance(args[1], (ast.List, ast.Tuple)) and not values[0].base:
+            return Value(self._block(args[1]))
+        known = [n for n in numbers if n is not None]
+        if len(known) < len(args):
+            return UNKNOWN
+        if name in ("cdiv", "tl.cdiv") and len(known) == 2 and known[0] >= 0 and known[1] > 0:
+            return scalar(-(-known[0] // known[1]))
+        if name == "pow2" and len(known) == 1:
+            return scalar(power(known[0]))
+        if name == "tl.arange" and len(known) == 2:
+            count = known[1] - known[0]
+            if count < 1 or count & (count - 1):
+                raise Wrong(f"asks for a range of {count} elements, which is no power of two")
+            return Value((count,), np.arange(*known) if count <= lanes.WIDEST else None)
+        return UNKNOWN
+
+    def _block(self, shape: ast.List | ast.Tuple) -> Shape | None:
+        found = [self.of(part) for part in shape.elts]
+        sizes = [v.data for v in found if v.shape == () and type(v.data) is int]
+        if len(sizes) < len(found):
+            return None
+        if any(n < 1 or n & (n - 1) for n in sizes):
+            raise Wrong(f"asks for a block of {sizes}, whose sizes are to be powers of two")
+        return tuple(sizes)
+
+    def _folded(self, name: str, args: Sequence[ast.expr], keyed: Mapping[str, ast.expr], values: Sequence[Value]) -> Value:
+        """A reduction or a scan along an axis."""
+        keeps = keyed.get("keep_dims", args[2] if name.startswith("dvk_max") and len(args) == 3 else ast.Constant(False))
+        axis = values[1].data if len(values) > 1 else self.of(keyed["axis"]).data if "axis" in keyed else None
+        more = 2 if name in ("tl.sum", "tl.max", "tl.min") else 3
+        odd = not set(keyed) <= {"axis", "keep_dims", "reverse"} or len(args) > more
+        shape = values[0].shape if values else None
+        if shape is None or type(axis) is not int or values[0].base or odd or not isinstance(keeps, ast.Constant):
+            return UNKNOWN
+        if not -len(shape) <= axis < len(shape):
+            raise Wrong(f"folds axis {axis} of " + (f"a block of {shown(shape)}" if shape else "a single number"))
+        if name in SCANS:
+            return Value(shape)
+        axis %= len(shape)
+        return Value((*shape[:axis], *((1,) if keeps.value else ()), *shape[axis + 1 :]))
+
+    def _access(self, name: str, values: Sequence[Value], keyed: Mapping[str, Value]) -> Value:
+        """A load, a store or an atomic operation."""
+        names = ("pointer", "mask", "other") if name == "tl.load" else ("pointer", "value" if name == "tl.store" else "val", "mask")
+        given = {**dict(zip(names, values, strict=False)), **keyed}
+        if "pointer" not in given or not given["pointer"].base:
+            return UNKNOWN
+        where, mask = given["pointer"], given.get("mask")
+        what = next((given[key] for key in ("value", "val") if key in given), None)
+        beside = [(part, said) for part, said in ((what, "a block"), (mask, "a mask")) if part is not None]
+        verb = "loads" if name == "tl.load" else "stores"
+        for part, said in beside if where.shape is not None else ():
+            together = joined([where, part])
+            if part.shape and together is not None and (not where.shape or verb == "stores" and together != where.shape):
+                with_it = "with a mask" if said == "a mask" else said
+                raise Wrong(f"{verb} {with_it} of {shown(part.shape)} through " + (f"pointers of {shown(where.shape)}" if where.shape else
+                            "a single pointer"))
+        extent = self.tensors.get(where.base)
+        if extent is not None and self.sure and where.shape is not None and (mask is None or mask.shape is not None):
+            place = lanes.reaching(where, mask, extent)
+            if place is not None:
+                raise Wrong(f"reaches `{where.base}[{place}]`, which has {extent} elements")
+        return Value(joined([replace(where, base=""), *([mask] if mask is not None else [])]))
+
+
+def dotted(node: ast.expr) -> str:
+    """`tl.load`; empty for what is no such name."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+__all__ = ["ACCESSES", "Walk", "amiss", "dotted"]

@@ -1,0 +1,1 @@
+"""What nano reads: a graph as a short listing with symbolic sizes."""

@@ -1,0 +1,369 @@
+"""From a compact text to the program it stands for: what follows from the listing is written out.
+
+    kernels      get the tensors they name as parameters and are called with them where they stand
+    memory       for a value that a kernel writes and nothing made before lies as the listing says
+    layouts      a call's result that a kernel reads is brought into the listing's layout
+    operators    called by the listing's name get their function (`named.py`)
+    `run`        takes the inputs and weights that the text names; a value is dropped after its last use
+
+Whether any of it computes the right thing is the judge's business.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+from dvk.composer.capture.export import Captured
+from dvk.composer.codegen.cpp.scalar import STORAGE
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import is_view
+from dvk.nanolang.frame import CONSTANTS, cpp_prelude
+from dvk.nanolang.lint.bounds import beyond, elements
+from dvk.nanolang.lint.calls import Calls
+from dvk.nanolang.lint.reach import amiss
+from dvk.nanolang.lint.scopes import undeclared
+from dvk.nanolang.lint.touched import TENSOR, Touched, left_out
+from dvk.nanolang.lint.width import too_wide
+from dvk.nanolang.listing.prompt import DTYPES
+from dvk.nanolang.listing.symbolic import Names, symbolic
+from dvk.nanolang.parse_error import Unreadable, about
+from dvk.nanolang.text.named import CALL, Form, defined, read
+from dvk.nanolang.text.program import laid_out, same_layout
+from dvk.records import Backend, Graph, Node
+
+MAX_TEXT = 1 << 16
+"""Characters; composed texts have a few thousand."""
+TYPES = {short: long for long, short in DTYPES.items()}
+_UNWRITABLE = re.compile(r"[\0\ud800-\udfff]")
+_TRITON = re.compile(r"(\w+)\[(.+)\]:")
+_CPP = re.compile(r"(\w+)( wide)?:")
+_EMPTY = re.compile(r"empty\((.*)\)")
+_LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float16) (\w+)\b")
+
+
+@dataclass
+class Expanded:
+    """A text written out."""
+
+    native: str
+    """C++: the kernels and what they call; empty for Triton."""
+    python: str
+    """Functions and single names; one of them is `run`."""
+    kernels: dict[str, int]
+    """C++ kernel → how many tensors it takes."""
+
+
+@dataclass
+class _Kernel:
+    name: str
+    head: str
+    lines: list[str]
+    tensors: list[str] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+
+
+def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu") -> Expanded:
+    """The program that a text stands for.
+
+    Args:
+        device: where memory is made when no tensor is at hand.
+
+    Raises:
+        Unreadable: it stands for none.
+    """
+    if len(text) > MAX_TEXT:
+        raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
+    if _UNWRITABLE.search(text):
+        raise Unreadable("the text holds a character that no source file can")
+    names = Names(captured.graph)
+    return _Expansion(captured.graph, names, backend, device).of(text)
+
+
+class _Expansion:
+    def __init__(self, graph: Graph, names: Names, backend: Backend, device: str):
+        nodes, sizes = {n.name: n for n in symbolic(graph, names).nodes}, names.values
+        self.graph, self.nodes, self.sizes, self.backend, self.device = graph, nodes, sizes, backend, device
+        self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
+        """Tensor → dtype."""
+        self.as_listed: set[str] = set()
+        """Tensors that are known to lie in memory as the listing says."""
+        self.extents: dict[str, int] = {}
+        """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
+        self.touched = Touched()
+        self.calls = Calls(nodes, sizes)
+        self.forms: dict[Form, str] = {}
+        self.held: list[str] = []
+        self.graphed = False
+
+    def of(self, text: str) -> Expanded:
+        steps = self._steps(text)
+        given = [n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")]
+        used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else TENSOR.findall(step))}
+        params = [n for n in given if n in used]
+        params = [n for n in params if self.nodes[n].op == "input"] + [n for n in params if self.nodes[n].op != "input"]
+        lines = self._run(steps, params)
+        run = [*self.held, *(["@graphed"] if self.graphed else []), f"def run({', '.join(params)}):", *(f"    {line}" for line in lines)]
+        kernels = [step for step in steps if isinstance(step, _Kernel)]
+        bodies = ["\n".join(self._function(k)) for k in kernels]
+        functions = [defined(form, name, self.backend) for form, name in self.forms.items()]
+        if self.backend == "cpp":
+            return Expanded("\n".join([*functions, *bodies]), "\n".join(run), {k.name: len(k.tensors) for k in kernels})
+        return Expanded("", "\n\n".join([*functions, *bodies, "\n".join(run)]), {})
+
+    # ------------------------------------------------------------ reading
+
+    def _steps(self, text: str) -> list[_Kernel | str]:
+        """Statements and kernels, in order."""
+        steps: list[_Kernel | str] = []
+        head = _CPP if self.backend == "cpp" else _TRITON
+        number = 0
+        lines = text.split("\n")
+        while number < len(lines):
+            line = lines[number].rstrip()
+            number += 1
+            found = head.fullmatch(line)
+            if found is not None:
+                body = []
+                while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
+                    body.append(lines[number].rstrip())
+                    number += 1
+                if any(isinstance(s, _Kernel) and s.name == found[1] for s in steps):
+                    raise Unreadable(f"there are two kernels {found[1]}")
+                with about(found[1]):
+                    steps.append(self._kernel(found, [b for b in body if b], steps))
+            elif line == "graphed" and self.backend == "triton":
+                self.graphed = True
+            elif re.match(r"w\d+ = held\(", line):
+                self._statement(line, number)
+                self.held.append(line)
+            elif line:
+                self._statement(line, number)
+                steps.append(line)
+        returns = [s for s in steps if isinstance(s, str) and re.match(r"return\b", s)]
+        if len(returns) != 1 or steps[-1] is not returns[0]:
+            raise Unreadable("the last line, and no other, is to be `return …`")
+        return steps
+
+    def _statement(self, line: str, number: int) -> None:
+        try:
+            tree = ast.parse(f"def run():\n {line}").body[0].body  # type: ignore[attr-defined]
+        except SyntaxError as error:
+            raise Unreadable(f"line {number} is not Python: {error.msg}: {line[:80]}") from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise Unreadable(f"line {number} is not Python: {type(error).__name__}") from None
+        simple = len(tree) == 1 and (isinstance(tree[0], ast.Return) or (isinstance(tree[0], ast.Assign) and len(tree[0].targets) == 1))
+        if not simple:
+            raise Unreadable(f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}")
+
+    def _kernel(self, found: re.Match[str], body: list[str], steps: list[_Kernel | str]) -> _Kernel:
+        name = found[1]
+        if not body:
+            raise Unreadable(f"kernel {name} has no lines")
+        if not name.isidentifier() or name in self.nodes:
+            raise Unreadable(f"`{name}` is no name for a kernel")
+        text = "\n".join(body)
+        if "'''" in text:
+            raise Unreadable(f"kernel {name} holds three quotes in a row")
+        if self.backend == "cpp" and text.count("{") != text.count("}"):
+            raise Unreadable(f"the braces of kernel {name} do not match")
+        if self.backend == "triton" and (why := too_wide(name, found[2], body, self.sizes)) is not None:
+            raise Unreadable(why)
+        kernel = _Kernel(name, found[2] or "", body)
+        local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
+        kernel.tensors = [w for w in dict.fromkeys(TENSOR.findall(text)) if w not in local]
+        stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
+        kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
+        kernel.lines = [self._called(line, text) for line in body]
+        if self.backend == "cpp":
+            earlier = {s.name for s in steps if isinstance(s, _Kernel)}
+            known = {*kernel.tensors, *self.sizes, *self.forms.values(), *earlier, *_given()}
+            if (why := undeclared("\n".join(kernel.lines), known)) is not None:
+                raise Unreadable(f"kernel {name} {why}")
+        return kernel
+
+    def _called(self, line: str, text: str) -> str:
+        """A kernel's line with the functions of the operators that it calls by name."""
+        assigned = re.match(r"\s+(?:(\w+) )?(\w+)(?:\[l\])? = ", line)
+        if assigned is None or (self.backend == "cpp" and not self._is_float(assigned, text)):
+            return line
+
+        def function(match: re.Match[str]) -> str:
+            found = read(match["name"], match["args"])
+            if found is None:
+                return match[0]
+            form, values = found
+            return f"{self.forms.setdefault(form, self._new_name(form))}({', '.join(values)})"
+
+        return line[: assigned.end()] + CALL.sub(function, line[assigned.end() :])
+
+    def _is_float(self, assigned: re.Match[str], text: str) -> bool:
+        # C's own functions of doubles have the names of operators.
+        kind = assigned[1] or next(iter(re.findall(rf"(?<![\w.])(\w+) {assigned[2]}\[", text)), "")
+        return kind in ("float", "const")
+
+    def _new_name(self, form: Form) -> str:
+        count = sum(f.name == form.name for f in self.forms)
+        return f"op_{form.name}" + (f"_{count}" if count else "")
+
+    # ------------------------------------------------------------ writing
+
+    def _run(self, steps: list[_Kernel | str], params: list[str]) -> list[str]:
+        """The body of `run`."""
+        known, self.as_listed = set(params), set(params)
+        self.extents = {name: _extent(self.nodes[name]) for name in params}
+        for name in params:
+            self.calls.listed(name)
+        calls = _read_by_kernels(steps)
+        lines: list[list[str]] = []
+        for step in steps:
+            if isinstance(step, _Kernel):
+                with about(step.name):
+                    lines.append(self._launch(step, known, params))
+                continue
+            name, equals, value = step.partition(" = ")
+            if not equals or re.match(r"return\b", step):
+                lines.append([step])
+                continue
+            for tensor in TENSOR.findall(name):
+                known.add(tensor)
+                self.extents.pop(tensor, None)
+            made = self._value(name, value, params, name in calls)
+            if (why := self.calls.assigned(name, made)) is not None:
+                raise Unreadable(f"`{step[:80]}` cannot be run: {why}", name=name)
+            shape = self.calls.shape(name)
+            if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
+                self.extents[name] = math.prod(shape)
+            lines.append([f"{name} = {made}"])
+        kernels = [(step.name, step.tensors, step.written) for step in steps if isinstance(step, _Kernel)]
+        if (told := left_out(self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params)) is not None:
+            raise Unreadable(*told)
+        return _dropping(lines, set(params))
+
+    def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
+        empty = _EMPTY.fullmatch(value)
+        if empty is not None:
+            return self._empty(name, empty[1], params)
+        # What the listing does not name is of the type of what it is made of.
+        self.types.setdefault(name, next((self.types[t] for t in TENSOR.findall(value) if t in self.types), ""))
+        node = self.nodes.get(name)
+        if not read or node is None or node.shape is None or value.endswith(".contiguous()") or re.match(r"(?:nhwc|strided)\(", value):
+            return value
+        row_major = contiguous_strides(node.shape)
+        strides = node.strides or row_major
+        if is_view(node) and not same_layout(strides, row_major, node.shape):
+            return value
+        self.as_listed.add(name)
+        return laid_out(value, node.shape, strides)
+
+    def _empty(self, name: str, args: str, params: list[str]) -> str:
+        """Memory that a text asks for: `empty(f32, s0, s1)`."""
+        kind, _, rest = args.partition(",")
+        if kind not in TYPES:
+            raise Unreadable(f"`{kind}` is no type: {', '.join(TYPES)}")
+        self.types[name] = TYPES[kind]
+        shape, strided, strides = rest.partition("strides=")
+        count = elements(shape.strip().rstrip(","), self.sizes) if not strided else None
+        if count is not None:
+            self.extents[name] = count
+        sizes = f"({shape.strip().rstrip(',')},)" if shape.strip() else "()"
+        return _memory(sizes, strides.strip() if strided else "", TYPES[kind], params, self.device)
+
+    def _launch(self, kernel: _Kernel, known: set[str], params: list[str]) -> list[str]:
+        lines = []
+        for name in kernel.tensors:
+            if name in known:
+                continue
+            node = self.nodes.get(name)
+            if name not in kernel.written:
+                raise Unreadable(f"kernel {kernel.name} reads `{name}`, which nothing made before")
+            if node is None or node.shape is None or node.dtype is None:
+                raise Unreadable(f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)")
+            lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
+            known.add(name)
+            self.as_listed.add(name)
+            self.calls.listed(name)
+            self.extents[name] = _extent(node)
+        if self.backend == "cpp" and (why := beyond("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
+            raise Unreadable(f"kernel {kernel.name} {why}")
+        if self.backend == "triton":
+            extents = {name: self.extents.get(name) for name in kernel.tensors}
+            launch = kernel.head, kernel.lines, self.sizes, extents, self.forms.values()
+            if (why := amiss(*launch) or self.touched.by(*launch)) is not None:
+                raise Unreadable(f"kernel {kernel.name} {why}")
+        grid = f"[{kernel.head}]" if self.backend == "triton" else ""
+        return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
+
+    def _like(self, node: Node, kernel: _Kernel) -> str | None:
+        # empty_like takes half the time of empty: nothing to parse.
+        for name in kernel.tensors:
+            other = self.nodes[name] if name in self.as_listed else None
+            if other is not None and other.shape is not None and (other.shape, other.dtype) == (node.shape, node.dtype):
+                row_major = contiguous_strides(other.shape)
+                if same_layout(node.strides or row_major, other.strides or row_major, other.shape):
+                    return f"torch.empty_like({name})"
+        return None
+
+    def _new(self, node: Node, params: list[str]) -> str:
+        shape, strides = tuple(node.shape or ()), node.strides
+        row_major = contiguous_strides(shape)
+        odd = strides is not None and not same_layout(strides, row_major, shape)
+        return _memory(repr(shape), repr(tuple(strides or ())) if odd else "", str(node.dtype), params, self.device)
+
+    def _function(self, kernel: _Kernel) -> list[str]:
+        if self.backend == "triton":
+            return ["@jit", f"def {kernel.name}({', '.join(kernel.tensors)}):", *kernel.lines]
+        params = []
+        for name in kernel.tensors:
+            if self.types.get(name) not in STORAGE:
+                raise Unreadable(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
+            const = "" if name in kernel.written else "const "
+            kind = "_Float16" if self.types[name] == "float16" else STORAGE[self.types[name]]
+            params.append(f"{const}{kind}* __restrict {name}")
+        wide = "VECTOR256 " if kernel.head else ""
+        return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
+
+
+def _extent(node: Node) -> int:
+    """Elements from a tensor's first in memory to its last."""
+    assert node.shape is not None, "a tensor has one"
+    strides = node.strides or contiguous_strides(node.shape)
+    return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)) if all(node.shape) else 0
+
+
+@cache
+def _given() -> frozenset[str]:
+    """Functions, macros and numbers that C++ kernels find."""
+    return frozenset({*re.findall(r"\w+(?=\()|(?<=#define )\w+", cpp_prelude({})), *CONSTANTS})
+
+
+def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
+    where = "" if params else f", device={device!r}"
+    make = f"{params[0]}.new_empty" if params else "torch.empty"
+    return f"{make}_strided({shape}, {strides}, dtype=torch.{dtype}{where})" if strides else f"{make}({shape}, dtype=torch.{dtype}{where})"
+
+
+def _read_by_kernels(steps: Iterable[_Kernel | str]) -> set[str]:
+    return {name for step in steps if isinstance(step, _Kernel) for name in step.tensors}
+
+
+def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
+    """The lines, with values dropped after their last use so that the allocator can hand their memory on."""
+    last: dict[str, int] = {}
+    for number, step in enumerate(lines):
+        for name in TENSOR.findall("\n".join(step)):
+            last[name] = number
+    found = []
+    for number, step in enumerate(lines):
+        found += step
+        dead = [name for name, at in last.items() if at == number and name not in params and re.match(r"[vz]", name)]
+        if dead and number < len(lines) - 1:
+            found.append(f"del {', '.join(dead)}")
+    return found
+
+
+__all__ = ["Expanded", "expand"]

@@ -1,0 +1,182 @@
+"""Variants of a task: the same computation under other plans, each with words for what it does.
+
+Tags are short canonical phrases. Of the plan: `epilogue in place`, `batch norm folded`, `left to torch`, …; of each
+kernel its name, algorithm and numbers: `k0: row looped online, block 4096, warps 8`. `facts` says under which
+conditions a kernel runs (family, operators, length of its rows): what a note can make its advice depend on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dvk.composer import recipes
+from dvk.composer.algorithms import Schedule, algorithms, elements, name_of, numbers, usual
+from dvk.composer.capture.export import Captured
+from dvk.composer.codegen.analysis.work import does
+from dvk.composer.codegen.triton.matmul_schedule import pays
+from dvk.composer.compose import Plan
+from dvk.composer.fusion.partition import Group
+from dvk.composer.ir.effects import is_view
+from dvk.composer.ir.nodes import FLOATS, View
+from dvk.nanolang.listing.symbolic import packet
+from dvk.nanolang.text.write import DEVICES, fused, written
+from dvk.records import Backend
+
+PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
+           "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
+"""Recipe → what a plan that has it is said to do."""
+MULTIPLYING = {"linear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "einsum"}
+"""Operators that products of its own may stand for."""
+MAX_PRODUCTS = 8
+"""Kernels of a plan with products of its own: each is a text of some thousand characters, and a model reads a few thousand tokens."""
+SHORT, MEDIUM = 1024, 16384
+"""Longest rows that are called short and medium."""
+FEW_ROWS = 256
+SMALL, LARGE = 1 << 16, 1 << 22
+"""Elements up to which a kernel is called small, and from which large."""
+TRIES = 8
+"""Draws for every variant wanted; a small kernel has fewer texts than that."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One plan and what it does, in words."""
+
+    plan: Plan
+    text: str
+    """As `write` writes it."""
+    tags: tuple[str, ...]
+    kernels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kernel → its algorithm, then its numbers."""
+
+
+def variants(captured: Captured, backend: Backend, rng: random.Random, count: int) -> list[Variant]:
+    """Up to `count` variants, no two with the same text.
+
+    The composer's own first; then each other structure and each algorithm of the kernel with most work, as far as
+    `count` reaches; then mixtures at random.
+    """
+    shapes = structures(captured, backend)
+    found: list[Variant] = []
+    seen: set[Any] = set()
+
+    def offer(plan: Plan) -> None:
+        key = (plan.recipes, tuple(sorted((k, tuple(sorted(s.items()))) for k, s in plan.schedules.items())))
+        if key in seen or len(found) >= count:
+            return
+        variant = described(captured, plan, backend)
+        if variant.text not in seen:
+            found.append(variant)
+        seen.update((key, variant.text))
+
+    offer(full(captured, Plan(shapes[0]), backend))
+    kernels = fused(captured, shapes[0], backend).ordered
+    first = [Plan(names) for names in shapes[1:]]
+    if kernels:
+        largest = max(kernels, key=elements)
+        for options in list(algorithms(largest, backend).values()):
+            first.append(Plan(shapes[0], {largest.name: rng.choice(options)}))
+    rng.shuffle(first)
+    for plan in first:
+        offer(full(captured, plan, backend))
+    for _ in range(TRIES * count):
+        if len(found) >= count:
+            break
+        names = rng.choice(shapes[: max(len(shapes) - 1, 1)]) if rng.random() < 0.5 else shapes[0]
+        offer(_drawn(captured, names, backend, rng))
+    return found
+
+
+def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
+    """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
+    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.unspoken(backend)))
+    names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
+    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul"))
+    found = [base]
+    if "inplace_epilogue" in names:
+        found.insert(0, (*base, "inplace_epilogue"))
+    if "own_matmul" in names:
+        own = (*found[0], "own_matmul")
+        kernels = fused(captured, own, backend).ordered
+        if sum(k.family == "product" for k in kernels) <= MAX_PRODUCTS:
+            found.insert(0 if pays((k, usual(k, backend)) for k in kernels) else 1, own)
+    found += [(*found[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names]
+    found += [tuple(n for n in found[0] if n != without) for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
+              if without in names]
+    found.append(tuple(n for n in names if n == "dead_code"))
+    return list(dict.fromkeys(found))
+
+
+def full(captured: Captured, plan: Plan, backend: Backend) -> Plan:
+    """The plan with a schedule for every kernel."""
+    kernels = fused(captured, plan.recipes, backend).ordered
+    return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels})
+
+
+def _drawn(captured: Captured, names: tuple[str, ...], backend: Backend, rng: random.Random) -> Plan:
+    """A plan with an algorithm drawn for every kernel; kernels that do the same get the same."""
+    chosen: dict[Any, Schedule] = {}
+    schedules: dict[str, Schedule] = {}
+    for kernel in fused(captured, names, backend).ordered:
+        key = (tuple(i.op for i in kernel.instrs), tuple(v.size for v in (*kernel.rows, *kernel.reduced)))
+        if key not in chosen:
+            options = algorithms(kernel, backend)
+            chosen[key] = dict(rng.choice(options[rng.choice(list(options))]))
+        schedules[kernel.name] = chosen[key]
+    return Plan(names, schedules)
+
+
+def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
+    """The plan in words."""
+    plan = full(captured, plan, backend)
+    text, in_place = written(captured, plan, backend)
+    kernels = {k.name: (name_of(k, dict(plan.schedules[k.name]), backend), *numbers(k, dict(plan.schedules[k.name])))
+               for k in fused(captured, plan.recipes, backend).ordered}
+    words = [phrase for name, phrase in PHRASES.items() if name in plan.recipes]
+    words += ["epilogue in place"] if in_place else []
+    operators = [packet(n) for n in captured.graph.nodes]
+    read = {packet(b.prim.node) for k in fused(captured, plan.recipes, backend).ordered for b in k.inputs if b.prim.node is not None}
+    if not kernels:
+        words.append("left to torch")
+    elif read & recipes.PRODUCTS and not in_place:
+        words.append("epilogue separate")
+    if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
+        words.append("own products")
+    elif "own_matmul" not in recipes.unspoken(backend) and any(
+            operator in MULTIPLYING and node.dtype in FLOATS for operator, node in zip(operators, captured.graph.nodes, strict=True)):
+        words.append("products left to torch")
+    if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING for o in operators):
+        words.append("reductions left to torch")
+    tags = (*words, *(f"{name}: {', '.join(phrases)}" for name, phrases in kernels.items()))
+    return Variant(plan, text, tags, kernels)
+
+
+def facts(captured: Captured, plan: Plan, backend: Backend) -> dict[str, dict[str, Any]]:
+    """What is true of every kernel of a plan: what advice about it may depend on.
+
+    Returns:
+        Kernel → `family`, `does`, `operators`, `dtype`, `rows`, `length`, `row length`, `row count`, `elements`, `after`
+        (the torch call whose result it reads, if any) and `algorithm`.
+    """
+    composition = fused(captured, plan.recipes, backend)
+    plan = full(captured, plan, backend)
+    groups = {id(s): s for s in composition.part.schedule if isinstance(s, Group)}
+    found: dict[str, dict[str, Any]] = {}
+    for key, kernel in composition.kernels.items():
+        members = set(groups[key].members)
+        inside = [n for n in composition.graph.nodes if n.op not in ("input", "param", "buffer", "const") and not is_view(n) and
+                  isinstance(v := composition.prims.values.get(n.name), View) and v.base in members]
+        after = next((packet(b.prim.node) for b in kernel.inputs if b.prim.kind == "extern" and b.prim.node is not None), None)
+        length, total = kernel.row_length, elements(kernel)
+        found[kernel.name] = {
+            "family": kernel.family, "does": does(kernel), "operators": [packet(n) for n in inside],
+            "dtype": max((b for b in kernel.inputs), key=lambda b: b.num_bytes).dtype if kernel.inputs else kernel.outputs[0].dtype,
+            "rows": int(kernel.num_rows), "length": int(length),
+            "row length": "short" if length <= SHORT else "medium" if length <= MEDIUM else "long",
+            "row count": "few" if kernel.num_rows < FEW_ROWS else "many",
+            "elements": "small" if total <= SMALL else "large" if total >= LARGE else "middling",
+            "after": after, "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend)}
+    return found

@@ -1,0 +1,63 @@
+"""How long a reference's matrix products take at least: their FLOPs at the highest rate that `dvk doctor` measured.
+
+Counted from the captured graph: two operations a multiply-add of products, convolutions and attention; everything else is bound by
+bytes long before. A candidate that computes less than the reference does may beat it: it is shown, nothing is judged by it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from dvk.harness.timing.roofline import Ceilings
+from dvk.records import Graph, Node, Task
+
+RATES = {"float16": "fp16", "bfloat16": "bf16"}
+"""What `Ceilings.gflops` calls the arithmetic of a result's type; others are fp32, or tf32 where the task says so."""
+PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+"""Operator → places of the two matrices."""
+
+
+def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float | None:
+    """Milliseconds of a call's matrix products at this machine's rate; None where nothing is known or nothing multiplied."""
+    if graph is None or ceilings is None:
+        return None
+    shapes = {node.name: node.shape for node in graph.nodes}
+    total = 0.0
+    for node in graph.nodes:
+        rate = ceilings.gflops.get(RATES.get(node.dtype or "", "tf32" if task.precision == "tf32" else "fp32"))
+        if rate is None:
+            rate = ceilings.gflops.get("fp32")
+        count = flops(node, shapes)
+        if count and rate:
+            total += count / rate / 1e6
+    return total or None
+
+
+def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
+    """Of one operator; 0 for what multiplies no matrices, or has shapes that nobody knows.
+
+    Args:
+        shapes: of every value of the graph, by name.
+    """
+    name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+    def shape(place: int) -> tuple[int, ...] | None:
+        value: Any = node.args[place] if place < len(node.args) else None
+        return shapes.get(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None
+
+    if name in PRODUCTS:
+        left = shape(PRODUCTS[name][0])
+        return 2.0 * prod(node.shape) * left[-1] if node.shape is not None and left else 0.0
+    if name == "linear":
+        left = shape(0)
+        return 2.0 * prod(node.shape) * left[-1] if node.shape is not None and left else 0.0
+    if name in ("convolution", "conv1d", "conv2d", "conv3d", "_convolution"):
+        weight, given = shape(1), shape(0)
+        transposed = name.endswith("convolution") and len(node.args) > 6 and node.args[6] is True
+        positions = given if transposed else node.shape  # a weight is used at every output, transposed at every input
+        return 2.0 * prod(positions) * prod(weight[1:]) if positions and weight else 0.0
+    if "scaled_dot_product" in name:
+        query, key, value = shape(0), shape(1), shape(2)
+        return 2.0 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1]) if query and key and value else 0.0
+    return 0.0

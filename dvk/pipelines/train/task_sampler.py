@@ -1,0 +1,227 @@
+"""Which tasks a step plays: a function of seed, step and what the last checkpoint remembers, so that a resumed run sees what the
+uninterrupted one would have.
+
+Without a folder they are generated, a stream of their own a step; the split keeps every held-out composition out. From a
+folder they are taken in an order shuffled anew each time through; those that the judge calls degenerate no more, those that
+have taught nothing several times in a row only now and then. While a step is played the next one's are prepared.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dvk import machine
+from dvk.agents import Subject
+from dvk.agents.preparing import prepare
+from dvk.agents.similar_tasks import Pool
+from dvk.config import Config
+from dvk.device_lock import Lane, of_cpu
+from dvk.distributed import Team
+from dvk.errors import DvkError, UsageError
+from dvk.learn import credit
+from dvk.learn.assign import degenerate
+from dvk.records import Backend, Device, Episode, content_hash
+from dvk.taskgen import Generated, Split, generate
+
+MOST = 8
+"""Tasks generated for each that is to be played, at most: when fewer than one in eight can be, something else is wrong."""
+
+
+class Draw:
+    """Draws subjects; use as a context manager.
+
+    Args:
+        config: `seed`, `train`, `trials.pool`, `limits`.
+        backend: what they are to be written in.
+        device: where they run.
+        home: a folder for the text of generated tasks.
+        folder: task files to draw from instead.
+        validation: task files to validate on; None: generated ones.
+        team: who prepare them together; all draw the same ones.
+        num_steps: of the run: nothing is prepared for a step after the last.
+        memory: what `memory` gave after the last step.
+
+    Raises:
+        UsageError: a folder holds no task that can be captured.
+    """
+
+    def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None,
+                 validation: Path | None = None, *, team: Team | None = None, num_steps: int | None = None,
+                 memory: Mapping[str, Any] | None = None):
+        self.config, self.backend, self.device, self.home = config, backend, device, home
+        self.team, self.num_steps = team or Team(), num_steps
+        self.earlier = Pool(config.trials.pool)
+        """Tasks of earlier steps, as siblings for trials."""
+        self.tracebacks: dict[str, str] = {}
+        """Of errors inside dvk, by the name of the task that was being prepared."""
+        self._cursor = 0
+        self._dull: dict[str, int] = {}
+        self._degenerate: set[str] = set()
+        self._ahead: tuple[int, _Stream, Future[list[Subject | None]]] | None = None
+        self._beside, self._lane = ThreadPoolExecutor(1), Lane(of_cpu())
+        self.pool = self._read(folder) if folder is not None else None
+        self._validation: list[Subject] | None = None
+        if validation is not None:
+            self._validation = self.pool if validation == folder else self._read(validation)
+        if memory:
+            self._cursor, self._dull, self._degenerate = memory["cursor"], dict(memory["dull"]), set(memory["degenerate"])
+            self.earlier.restore(memory["earlier"])
+
+    def __enter__(self) -> Draw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beside.shutdown(wait=False, cancel_futures=True)
+
+    def step(self, step: int) -> list[Subject]:
+        """The subjects of a step, `train.tasks_per_step` different ones where there are so many.
+
+        Raises:
+            DvkError: every task of the folder is degenerate, or hardly any generated one can be played.
+        """
+        count = self.config.train.tasks_per_step
+        if self.pool is not None:
+            return self._of_pool(self.pool, count)
+        stream, first = self._stream(step), None
+        if self._ahead is not None and self._ahead[0] == step:
+            _, stream, future = self._ahead
+            first = future.result()
+        found = self._first(stream, count, first)
+        self._ahead = None
+        if self.config.train.ahead and step + 1 != self.num_steps:
+            following = self._stream(step + 1)
+            self._ahead = step + 1, following, self._beside.submit(lambda: self._share(following.take(self._block), beside=True))
+        return found
+
+    def validation(self) -> list[Subject]:
+        """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
+        among them."""
+        if self._validation is None:
+            seed = int(content_hash("validation"), 16) % 2**48  # not the run's: runs are compared on the same tasks
+            self._validation = self._first(_Stream("heldout", seed, self.device), self.config.train.validation_tasks)
+        return self._validation
+
+    def note(self, episodes: Sequence[Episode], subjects: Sequence[Subject]) -> dict[str, float]:
+        """Learn from a step which tasks are worth playing again, and which may be siblings.
+
+        Args:
+            episodes: with rewards.
+            subjects: of the step.
+
+        Returns:
+            dull: tasks all of whose answers were worth the same; degenerate: those on which no speedup counts.
+        """
+        healthy = [episode for episode in episodes if not degenerate(episode)]
+        dull = {episode.task.id for episode in healthy if _dull(episode)}
+        if self.pool is not None:
+            self._degenerate |= {episode.task.id for episode in episodes} - {episode.task.id for episode in healthy}
+            self._dull = {task: count for task, count in self._dull.items() if task not in {e.task.id for e in healthy} - dull}
+            self._dull.update((task, self._dull.get(task, 0) + 1) for task in sorted(dull))
+        self.earlier.add(healthy, {subject.task.id: subject for subject in subjects})
+        return {"dull": float(len(dull)), "degenerate": float(len(episodes) - len(healthy))}
+
+    def memory(self) -> dict[str, Any]:
+        """What the next steps' tasks depend on besides the seed, as JSON."""
+        return {"cursor": self._cursor, "dull": self._dull, "degenerate": sorted(self._degenerate), "earlier": list(self.earlier.records())}
+
+    # ------------------------------------------------------------ from a folder
+
+    def _of_pool(self, pool: Sequence[Subject], count: int) -> list[Subject]:
+        if all(subject.task.id in self._degenerate for subject in pool):
+            raise DvkError("every task of the folder is degenerate", "`dvk verify` tells what is wrong with each; give others as --tasks")
+        found: dict[str, Subject] = {}
+        usable = {subject.task.id for subject in pool} - self._degenerate
+        while len(found) < min(count, len(usable)):
+            through, place = divmod(self._cursor, len(pool))
+            self._cursor += 1
+            order = list(range(len(pool)))
+            random.Random(content_hash(str(self.config.seed), str(through))).shuffle(order)
+            subject = pool[order[place]]
+            if subject.task.id in usable and not self._passed_over(subject.task.id, through + order[place]):
+                found.setdefault(subject.task.id, subject)
+        return list(found.values())
+
+    def _passed_over(self, task: str, turn: int) -> bool:
+        """A task that has been dull `train.dull` times is played once in so many turns; lively again, every time."""
+        most = self.config.train.dull
+        return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
+
+    def _read(self, folder: Path) -> list[Subject]:
+        paths = sorted(p for p in folder.rglob("*.py") if not p.name.startswith("_")) if folder.is_dir() else []
+        found = [subject for subject in self.team.gather(self._prepared(self.team.share(paths))) if subject is not None]
+        if not found:
+            raise UsageError(f"no task in `{folder}` can be played", "give a folder of files in KernelBench's format")
+        return found
+
+    # ------------------------------------------------------------ generated
+
+    @property
+    def _block(self) -> int:
+        return math.ceil(self.config.train.tasks_per_step * self.config.train.drawn)
+
+    def _stream(self, step: int) -> _Stream:
+        return _Stream("train", int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48, self.device)
+
+    def _first(self, stream: _Stream, count: int, prepared: list[Subject | None] | None = None) -> list[Subject]:
+        """The first tasks of a stream that can be played; `prepared`: this process's share of its first block, if it is there."""
+        found: list[Subject] = []
+        while len(found) < count:
+            if prepared is None and stream.num_taken >= MOST * count:
+                raise DvkError(f"only {len(found)} of {stream.num_taken} generated tasks can be played", "see what `dvk doctor` finds")
+            size = math.ceil((count - len(found)) * self.config.train.drawn)
+            share = prepared if prepared is not None else self._share(stream.take(size))
+            prepared = None
+            found += [subject for subject in self.team.gather(share) if subject is not None]
+        return found[:count]
+
+    def _share(self, made: Sequence[Generated], beside: bool = False) -> list[Subject | None]:
+        self.home.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for one in self.team.share(made):
+            paths.append(self.home / f"{one.name}.py")
+            paths[-1].write_text(one.source)
+        return self._prepared(paths, beside=beside)
+
+    # ------------------------------------------------------------ both
+
+    def _prepared(self, paths: Sequence[Path], *, beside: bool = False) -> list[Subject | None]:
+        """Task and graph of each file; None where there is none. `beside` the judge, which must not be disturbed while it times."""
+
+        cores = machine.num_cores()
+        if beside and self.device == "cpu":
+            found: list[Subject | DvkError] = []
+            for path in paths:
+                with self._lane.shared():  # one thread's at a time; on a GPU only timing needs it
+                    found += prepare([path], self.device, self.backend, self.config, workers=1)
+        else:
+            workers = max(1, cores // 4) if beside else cores
+            found = list(prepare(paths, self.device, self.backend, self.config, workers=workers))
+        for path, one in zip(paths, found, strict=True):
+            if text := getattr(one if isinstance(one, DvkError) else one.cannot, "traceback", ""):
+                self.tracebacks[path.stem] = text
+        return [None if isinstance(one, DvkError) or one.captured is None else one for one in found]
+
+
+class _Stream:
+    """Generated tasks in their order."""
+
+    def __init__(self, split: Split, seed: int, device: Device):
+        self.num_taken = 0
+        self._tasks: Iterator[Generated] = generate(seed, 1 << 40, split=split, device=device)
+
+    def take(self, count: int) -> list[Generated]:
+        """The next ones."""
+        self.num_taken += count
+        return list(islice(self._tasks, count))
+
+
+def _dull(episode: Episode) -> bool:
+    """There were several answers, and all were worth the same."""
+    rewards = [turn.reward for trace in episode.traces if trace.role == "policy" for turn in trace.turns if turn.reward is not None]
+    return len(rewards) > 1 and credit.indistinct(rewards)

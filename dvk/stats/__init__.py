@@ -1,0 +1,1 @@
+"""Statistics without torch: Student's t, intervals, effect sizes, fast_p."""

@@ -1,0 +1,138 @@
+"""Training tasks without end: seeded, varied in operators, sizes and style, split so that compositions are held out.
+
+    for made in generate(seed=1, count=1000, split="train", device="cuda"):
+        made.source                  # a file in KernelBench's format
+        made.task("cuda")            # the same as a `Task`
+
+A task's operators are drawn first, checked on samples while they are drawn, then written down in one
+of many styles. Whether it is hygienic in truth is for `dvk.tasks.hygiene` to say, which runs it.
+
+    dice      random choices
+    sizes     named sizes, profiles of devices
+    values    what is known of a value while drawing
+    program   statements, weights, inputs
+    pointwise, binary, reductions, scans, views, moved, heads, losses    the operators
+    chains, networks    what is made of them
+    split     operator families, and which sequences are held out
+    write     the text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from dvk.records import Device, Record, Task, content_hash
+from dvk.taskgen import chains, networks
+from dvk.taskgen.dice import Dice, derived
+from dvk.taskgen.program import Program
+from dvk.taskgen.sizes import PROFILES
+from dvk.taskgen.split import Split, collapsed, signature_of, split_of
+from dvk.taskgen.values import Unfit
+from dvk.taskgen.write import Writer
+
+Level = Literal["single", "fusion", "network"]
+LEVELS: Mapping[Level, float] = {"single": 0.15, "fusion": 0.6, "network": 0.25}
+"""Share of each level where nothing else is asked for."""
+
+DRAWS = 200
+"""Programs drawn for one task before it is given up."""
+
+__all__ = ["LEVELS", "Generated", "Level", "Split", "collapsed", "generate", "make", "signature_of", "split_of"]
+
+
+class Generated(Record):
+    """A generated task."""
+
+    name: str = Field(description="Level, first operators and a few digits of its content.")
+    level: Level = Field(description="single operator, chain, or small network.")
+    category: str = Field(description="What matters most in it: loss, softmax, norm, epilogue, …, or the network's kind.")
+    operators: tuple[str, ...] = Field(description="The generator's own operators in order; finer than families.")
+    signature: tuple[str, ...] = Field(description="Canonical sequence of operator families: decides the split.")
+    dtype: str = Field(description="torch dtype of floating inputs and weights.")
+    seed: int = Field(description="`make(seed, level, profile)` gives this task again.")
+    profile: str = Field(description="What its sizes are meant for: cpu, cuda, neutral.")
+    source: str = Field(description="The whole text of the task file.")
+
+    @property
+    def split(self) -> Split:
+        """train or heldout."""
+        return split_of(self.signature)
+
+    def task(self, device: Device = "cpu") -> Task:
+        """A `Task` for capture, not examined: `load` fills in what a judge needs."""
+        return Task(id=content_hash(self.source, device), name=self.name, source=self.source, entry="Model", kind="module", device=device)
+
+
+def generate(seed: int, count: int, *, split: Split | Literal["any"] = "train", device: str = "cuda",
+             levels: Mapping[Level, float] | None = None) -> Iterator[Generated]:
+    """`count` tasks, the same ones whenever the arguments are the same.
+
+    Args:
+        seed: different seeds share hardly any task.
+        count: how many.
+        split: `train`, `heldout`, or `any`.
+        device: `cpu`, `cuda` or `neutral`: what sizes and types to draw.
+        levels: weights of the levels.
+    """
+    chosen = dict(levels or LEVELS)
+    found = position = 0
+    while found < count:
+        level = Dice(derived("level", device, seed, position)).weighted(chosen)
+        made = make(derived("task", device, seed, position), level, device)
+        position += 1
+        if made is not None and split in ("any", made.split):
+            found += 1
+            yield made
+
+
+def make(seed: int, level: Level, profile: str = "cuda") -> Generated | None:
+    """The task of a seed; None where nothing came of it."""
+    dice = Dice(seed)
+    settings = PROFILES[profile]
+    for _ in range(DRAWS):
+        dtype = "float32"
+        if dice.chance(settings.half):
+            dtype = dice.pick(("bfloat16", "float16"))
+        program = Program(dice, settings, dtype)
+        try:
+            kind = ""
+            if level == "single":
+                chains.single(program)
+            elif level == "fusion":
+                chains.fusion(program)
+            else:
+                kind = networks.network(program)
+        except Unfit:
+            continue
+        return _finished(program, level, kind, seed, profile)
+    return None
+
+
+def _finished(program: Program, level: Level, kind: str, seed: int, profile: str) -> Generated:
+    category = kind or _category(program)
+    operators, signature = tuple(program.operators), collapsed(program.families)
+    words = [o.replace("_", " ") for o in operators]
+    listed = ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
+    title = f"{f'{kind.replace(chr(95), chr(32)).capitalize()}: {listed}' if kind else listed.capitalize()}."
+    source = Writer(program, title).source()
+    name = "_".join([level, *(kind.split() if kind else operators[:3]), content_hash(source)[:6]])
+    return Generated(name=name, level=level, category=category, operators=operators, signature=signature, dtype=program.dtype, seed=seed,
+                     profile=profile, source=source)
+
+
+_CATEGORIES = (
+    ("loss", ("loss", "cross_entropy", "cosine", "distance")), ("attention", ("product",)), ("epilogue", ("linear", "matmul", "conv")),
+    ("softmax", ("softmax", "logsumexp")), ("norm", ("layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "normalize")),
+    ("pool", ("pool",)), ("reduction", ("sum", "mean", "amax", "amin", "var", "std", "norm")), ("gate", ("chunk", "glu")),
+)
+
+
+def _category(program: Program) -> str:
+    for category, words in _CATEGORIES:
+        if any(word in operator if len(word) > 4 else word == operator or operator.startswith(word + "_") for operator in program.operators
+               for word in words):
+            return category
+    return "pointwise"

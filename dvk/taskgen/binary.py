@@ -1,0 +1,220 @@
+"""Operators of two tensors and where the second one comes from: a weight, another input, or an earlier value."""
+
+from __future__ import annotations
+
+import math
+
+from dvk.taskgen.pointwise import ACTIVATIONS, NAMED, bounded, unary
+from dvk.taskgen.program import Program
+from dvk.taskgen.sizes import ONE, Shape, same
+from dvk.taskgen.values import Sample, Unfit, Value, deviation, mapped, rms
+
+CHANNEL_RANKS = (4, 5)
+"""Ranks whose second dimension is channels."""
+
+
+def channel_dim(x: Value, channels_first: bool) -> int:
+    """The dimension that weights belong to."""
+    return 1 if channels_first and x.rank > 2 else x.rank - 1
+
+
+def weight_shape(program: Program, x: Value, channels_first: bool) -> Shape:
+    """The shape of a learned gain or bias of `x`: mostly one number a channel."""
+    dice, at = program.dice, channel_dim(x, channels_first)
+    if not x.rank or (x.rank == 1 and dice.chance(0.5)):
+        return (ONE,) if x.rank else ()
+    if dice.chance(0.06):
+        return (ONE,)
+    if x.rank > 2 and not channels_first and dice.chance(0.15):
+        return x.shape[-2:]
+    channel = (x.shape[at], *([ONE] * (x.rank - at - 1)))
+    return (ONE, *channel) if len(channel) == x.rank - 1 > 1 and dice.chance(0.2) else channel
+
+
+def weight(program: Program, x: Value, channels_first: bool, role: str) -> Value:
+    """A learned operand for `x`; role: gain, bias or slope."""
+    shape = weight_shape(program, x, channels_first)
+    if role == "bias":
+        return program.parameter(shape, 0.0, program.dice.pick((0.3, 0.5)), program.dice.pick((("bias", "shift"), ("beta", "offset"))))
+    return program.parameter(shape, 1.0, 0.5, program.dice.pick((("weight", "gain"), ("gamma", "layer_scale"))))
+
+
+def other_input(program: Program, x: Value, kind: str = "normal", names: tuple[str, ...] = ("y", "other", "z")) -> Value:
+    """A further input that broadcasts to `x`: mostly of its own shape.
+
+    Raises:
+        Unfit: there are enough inputs.
+    """
+    dice = program.dice
+    if len(program.inputs) >= 4 or not x.rank:
+        raise Unfit("enough inputs")
+    style = dice.weighted({"same": 5, "row": 1.2, "column": 1.2, "partial": 0.8})
+    shape = x.shape
+    if style == "row" and x.rank > 1:
+        shape = x.shape[1:]
+    elif style == "column" and x.rank > 1:
+        shape = (*x.shape[:-1], ONE)
+    elif style == "partial" and x.rank > 2:
+        at = dice.between(1, x.rank - 2)
+        shape = (*x.shape[:at], ONE, *x.shape[at + 1:])
+    return program.input(shape, names, kind)
+
+
+def balanced(a: Sample, b: Sample) -> None:
+    """Two terms of a sum must be of like size, or one of them is lost in rounding.
+
+    Raises:
+        Unfit: they are not.
+    """
+    x, y = deviation(a), deviation(b)
+    if not 0.08 < x / max(y, 1e-9) < 12:
+        raise Unfit("one term drowns the other")
+
+
+def factors(a: Sample, b: Sample) -> None:
+    """Two factors must each vary.
+
+    Raises:
+        Unfit: one is all but constant.
+    """
+    if min(deviation(s) / max(rms(s), 1e-9) for s in (a, b)) < 0.06:
+        raise Unfit("a factor is constant")
+
+
+def result_shape(x: Value, y: Value) -> Shape:
+    """Shape after broadcasting; `x` has the full one.
+
+    Raises:
+        Unfit: they do not broadcast to the shape of `x`.
+    """
+    if y.rank > x.rank:
+        raise Unfit("of higher rank")
+    for mine, theirs in zip(reversed(x.shape), reversed(y.shape), strict=False):
+        if theirs[1:] not in (mine[1:], (1, 1)):
+            raise Unfit("sizes differ")
+    return x.shape
+
+
+def combine(program: Program, x: Value, y: Value, kind: str) -> Value:
+    """`x kind y`, `y` broadcast; kinds: add sub mul div max min lerp logaddexp addcmul gate.
+
+    Raises:
+        Unfit: the result would be degenerate.
+    """
+    dice = program.dice
+    shape = result_shape(x, y)
+    if kind == "div":
+        y = bounded(program, y, "positive")
+        factors(x.sample, y.sample)
+        text = dice.pick(("{0} / {1}", "torch.div({0}, {1})", "{0}.div({1})", "{0} / {1}"))
+        return program.emit("div", ("mul",), text, [x, y], mapped(lambda a, b: a / b, x.sample, y.sample), shape=shape)
+    if kind in ("add", "sub"):
+        if x is not y:
+            balanced(x.sample, y.sample)
+        sign = 1 if kind == "add" else -1
+        if kind == "add" and dice.chance(0.12) and x is not y:
+            by = dice.pick((0.3, 0.5, 0.7))
+            text, factor = f"torch.add({{0}}, {{1}}, alpha={by})", by
+        else:
+            text = dice.pick(("{0} + {1}", "{0} + {1}", "torch.add({0}, {1})", "{0}.add({1})", "{1} + {0}") if kind == "add" else
+                             ("{0} - {1}", "{0} - {1}", "torch.sub({0}, {1})", "{0}.sub({1})"))
+            factor = sign
+        plain = ""
+        if kind == "add" and x.origin == "value" and x is not y and dice.chance(0.08):
+            text, factor, plain = "{0}.add_({1})", 1, "{0} + {1}"
+        return program.emit(kind, ("add",), text, [x, y], [a + factor * b for a, b in zip(x.sample, y.sample, strict=True)], shape=shape,
+                            plain=plain, floor=_sum_floor(x, y) if kind == "add" else None)
+    if kind == "mul":
+        factors(x.sample, y.sample)
+        text = dice.pick(("{0} * {1}", "{0} * {1}", "torch.mul({0}, {1})", "{0}.mul({1})", "{1} * {0}"))
+        floor = 0.0 if (x.floor or -1) >= 0 and (y.floor or -1) >= 0 else None
+        return program.emit("mul", ("mul",), text, [x, y], mapped(lambda a, b: a * b, x.sample, y.sample), shape=shape, floor=floor)
+    if kind in ("max", "min"):
+        chosen = sum(a > b for a, b in zip(x.sample, y.sample, strict=True))
+        if not 10 <= chosen <= 54:
+            raise Unfit("one side always wins")
+        word, function = ("maximum", max) if kind == "max" else ("minimum", min)
+        text = dice.pick((f"torch.{word}({{0}}, {{1}})", f"{{0}}.{word}({{1}})"))
+        return program.emit(word, (word,), text, [x, y], mapped(function, x.sample, y.sample), shape=shape)
+    if kind == "lerp":
+        balanced(x.sample, y.sample)
+        by = dice.pick((0.2, 0.3, 0.6, 0.75))
+        text = dice.pick((f"torch.lerp({{0}}, {{1}}, {by})", f"{{0}}.lerp({{1}}, {by})"))
+        return program.emit("lerp", ("lerp",), text, [x, y], [a + by * (b - a) for a, b in zip(x.sample, y.sample, strict=True)],
+                            shape=shape)
+    if kind == "logaddexp":
+        balanced(x.sample, y.sample)
+        text = dice.pick(("torch.logaddexp({0}, {1})", "{0}.logaddexp({1})"))
+        return program.emit("logaddexp", ("logaddexp",), text, [x, y],
+                            mapped(lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))), x.sample, y.sample), shape=shape)
+    assert kind == "gate", kind
+    return gated(program, x, y)
+
+
+def _sum_floor(x: Value, y: Value) -> float | None:
+    return x.floor + y.floor if x.floor is not None and y.floor is not None else None
+
+
+def gated(program: Program, x: Value, y: Value) -> Value:
+    """`x` times an activation of `y`."""
+    dice = program.dice
+    names = {"sigmoid": 3, "silu": 3, "gelu": 2, "tanh": 1, "relu": 1, "gelu_tanh": 1, "hardsigmoid": 0.7, "softplus": 0.4}
+    gate = unary(program, y, NAMED[dice.weighted(names)])
+    return combine(program, x, gate, "mul")
+
+
+def weighted_by(program: Program, x: Value, channels_first: bool) -> Value:
+    """A learned gain, bias, bound or both applied to `x`."""
+    dice = program.dice
+    kind = dice.weighted({"gain": 3, "bias": 4, "both": 2, "addcmul": 0.8, "max": 0.4, "min": 0.4})
+    if kind == "gain":
+        return combine(program, x, weight(program, x, channels_first, "gain"), "mul")
+    if kind == "bias":
+        return combine(program, x, weight(program, x, channels_first, "bias"), dice.pick(("add", "add", "add", "sub")))
+    if kind == "both":
+        return combine(program, combine(program, x, weight(program, x, channels_first, "gain"), "mul"),
+                       weight(program, x, channels_first, "bias"), "add")
+    if kind == "addcmul":
+        bias, gain = weight(program, x, channels_first, "bias"), weight(program, x, channels_first, "gain")
+        balanced(x.sample, bias.sample)
+        result_shape(x, bias)
+        factors(x.sample, gain.sample)
+        text = dice.pick(("torch.addcmul({1}, {0}, {2})", "{1}.addcmul({0}, {2})"))
+        return program.emit("addcmul", ("addcmul",), text, [x, bias, gain],
+                            mapped(lambda a, b, c: b + a * c, x.sample, bias.sample, gain.sample))
+    return combine(program, x, weight(program, x, channels_first, "bias"), kind)
+
+
+def masked(program: Program, x: Value) -> Value:
+    """`x` where a boolean input says so, else a number or another value."""
+    dice = program.dice
+    mask = other_input(program, x, "mask", ("mask", "keep"))
+    fill = dice.pick((0.0, 0.0, -1.0, 0.5))
+    form = dice.weighted({"where": 2, "fill": 2, "times": 1})
+    kept = [v if keep else fill for v, keep in zip(x.sample, mask.sample, strict=True)]
+    if form == "fill":
+        text = dice.pick((f"{{0}}.masked_fill(~{{1}}, {fill})", f"torch.masked_fill({{0}}, ~{{1}}, {fill})",
+                          f"{{0}}.masked_fill({{1}}.logical_not(), {fill})"))
+        return program.emit("masked_fill", ("where",), text, [x, mask], kept)
+    if form == "times":
+        return program.emit("mask_times", ("mul",), "{0} * {1}", [x, mask], [v * k for v, k in zip(x.sample, mask.sample, strict=True)])
+    if x.half:
+        fill = 0.0
+    text = dice.pick((f"torch.where({{1}}, {{0}}, {fill})", f"{{0}}.where({{1}}, {fill})"))
+    kept = [v if keep else fill for v, keep in zip(x.sample, mask.sample, strict=True)]
+    return program.emit("where", ("where",), text, [x, mask], kept)
+
+
+def chosen(program: Program, x: Value, y: Value) -> Value:
+    """Where an input's element is positive one value, else the other."""
+    judge = next((v for v, _ in program.dice.shuffled(program.inputs) if v.dtype == x.dtype and same(v.shape, x.shape)), None)
+    if judge is None or x is y or not same(x.shape, y.shape):
+        raise Unfit("nothing to choose by")
+    balanced(x.sample, y.sample)
+    sample = [a if c > 0 else b for a, b, c in zip(x.sample, y.sample, judge.sample, strict=True)]
+    return program.emit("choose", ("where",), "torch.where({2} > 0, {0}, {1})", [x, y, judge], sample)
+
+
+def activated(program: Program, x: Value) -> Value:
+    """An activation, by how common they are."""
+    return unary(program, x, program.dice.weighted({operator: operator.weight for operator in ACTIVATIONS}))

@@ -1,0 +1,221 @@
+"""The program that a generator writes: constants, inputs, weights and statements, before names and style are chosen.
+
+Every operator goes through `emit`, which refuses (`Unfit`) what the samples show to be degenerate.
+`attempt` undoes whatever a refused step had already added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dvk.taskgen.dice import Dice
+from dvk.taskgen.sizes import ONE, Dim, Profile, Shape, count, small_of
+from dvk.taskgen.values import Sample, Unfit, Value, checked
+
+HALF = {"float16": "half", "bfloat16": "bfloat16"}
+
+
+@dataclass
+class Statement:
+    """One operator, or a few in one expression."""
+
+    template: str
+    """Python with `{0}`, `{1}`… for the arguments."""
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+    module: str = ""
+    """Constructor of the submodule that the template calls as `{m}`; a module that could stand in an nn.Sequential."""
+    plain: str = ""
+    """What to write instead of a template that works in place, should others still need its first argument."""
+
+
+@dataclass
+class Held:
+    """Something that the constructor makes."""
+
+    name: str
+    text: str
+    """Python that makes it, over module constants."""
+    after: tuple[str, ...] = ()
+    """Further lines, with `{}` for the attribute."""
+    buffer: bool = False
+
+
+@dataclass
+class Program:
+    """What is being written; `families` is its operator sequence."""
+
+    dice: Dice
+    profile: Profile
+    dtype: str
+    constants: dict[str, Dim] = field(default_factory=dict)
+    inputs: list[tuple[Value, str]] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    scalars: dict[str, float] = field(default_factory=dict)
+    """Constructor arguments that are numbers."""
+    statements: list[Statement] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    families: list[str] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    eval_mode: bool = False
+    whole: bool = False
+    """Something is reduced to one number: inputs vary in scale from draw to draw."""
+    names: set[str] = field(default_factory=set)
+
+    # -------------------------------------------------- undo
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Undo what was added when the block ends in `Unfit`, which goes on."""
+        kept = (dict(self.constants), list(self.inputs), list(self.held), dict(self.scalars), list(self.statements),
+                list(self.operators), list(self.families), self.eval_mode, self.whole, set(self.names))
+        try:
+            yield
+        except Unfit:
+            (self.constants, self.inputs, self.held, self.scalars, self.statements, self.operators, self.families,
+             self.eval_mode, self.whole, self.names) = kept
+            raise
+
+    # -------------------------------------------------- names, sizes, numbers
+
+    def unique(self, *wanted: str) -> str:
+        """The first of the names that is free, else the last with a number."""
+        for name in wanted:
+            if name not in self.names:
+                self.names.add(name)
+                return name
+        number = 2
+        while f"{wanted[-1]}{number}" in self.names:
+            number += 1
+        self.names.add(f"{wanted[-1]}{number}")
+        return f"{wanted[-1]}{number}"
+
+    def constant(self, name: str, native: int, small: int | None = None) -> Dim:
+        """A named size."""
+        name = self.unique(name)
+        dim = Dim(name, native, small_of(self.dice, native) if small is None else min(small, native))
+        self.constants[name] = dim
+        return dim
+
+    def number(self, value: float) -> str:
+        """A number as it stands in forward: mostly literal, now and then a constructor argument kept on self."""
+        if self.dice.chance(0.85) or len(self.scalars) > 2:
+            return repr(value)
+        name = self.unique(*self.dice.shuffled(("scale", "alpha", "temperature", "factor")), "coefficient")
+        self.scalars[name] = value
+        return f"self.{name}"
+
+    # -------------------------------------------------- leaves
+
+    def normal_sample(self, varied: float = 0.0, scale: float = 1.0, centre: float = 0.0) -> Sample:
+        """Normal numbers; rows differ in scale by up to `varied`."""
+        found: list[float] = []
+        for _ in range(8):
+            factor = scale * (1 + varied * (self.dice.random() - 0.3))
+            row = [self.dice.normal() for _ in range(8)]
+            mean = sum(row) / 8
+            found += [factor * (v - 0.7 * mean) + centre for v in row]
+        return tuple(found)
+
+    def input(self, shape: Shape, names: Sequence[str] = ("x",), kind: str = "normal") -> Value:
+        """A forward parameter. Kinds: normal, positive, unit (0 to 1), sign, mask, probabilities."""
+        dice, dtype = self.dice, self.dtype
+        sizes = ", ".join(d.text for d in shape)
+        floor: float | None = None
+        if kind == "mask":
+            text, dtype, sample = f"torch.rand({sizes}) > {dice.pick((0.2, 0.3, 0.5))}", "bool", tuple(
+                float(dice.chance(0.6)) for _ in range(64))
+        elif kind in ("unit", "positive"):
+            low = 0.0 if kind == "unit" else 0.1
+            floor, sample = low, tuple(low + dice.random() for _ in range(64))
+            text = f"torch.rand({sizes})" + (" + 0.1" if low else "")
+        elif kind == "sign":
+            sample = tuple(1.0 if dice.chance(0.5) else -1.0 for _ in range(64))
+            text = f"torch.where(torch.rand({sizes}) > 0.5, 1.0, -1.0)"
+        elif kind == "probabilities":
+            floor, sample = 0.0, tuple(dice.random() / shape[-1].native for _ in range(64))
+            text = f"torch.rand({sizes}).softmax(-1)"
+        else:
+            text, sample = self._normal(shape, sizes)
+        value = Value(shape, dtype, sample, "input", floor, name=self.unique(*names))
+        if dtype in HALF:
+            text = f"({text}).{HALF[dtype]}()" if " " in text else f"{text}.{HALF[dtype]}()"
+        self.inputs.append((value, text))
+        return value
+
+    def _normal(self, shape: Shape, sizes: str) -> tuple[str, Sample]:
+        dice = self.dice
+        row = f"{', '.join(d.text for d in shape[:-1])}, 1" if len(shape) > 1 else "1"
+        style = dice.weighted({"plain": 4, "rows": 4, "scaled": 2, "shifted": 1.5})
+        if style == "rows" and len(shape) > 1:
+            return f"torch.randn({sizes}) * (0.5 + torch.rand({row}))", self.normal_sample(1.0)
+        if style == "scaled":
+            scale = dice.pick((0.5, 0.7, 1.5, 2.0))
+            return f"torch.randn({sizes}) * {scale}", self.normal_sample(0.0, scale)
+        if style == "shifted":
+            centre = dice.pick((-0.5, 0.25, 0.5, 1.0))
+            return f"torch.randn({sizes}) {'+' if centre > 0 else '-'} {abs(centre)}", self.normal_sample(0.0, 1.0, centre)
+        return f"torch.randn({sizes})", self.normal_sample()
+
+    def labels(self, shape: Shape, classes: Dim) -> Value:
+        """Integer targets below `classes`."""
+        sizes = ", ".join(d.text for d in shape)
+        value = Value(shape, "int64", self.normal_sample(), "input", name=self.unique("target", "labels"))
+        self.inputs.append((value, f"torch.randint({classes.text}, ({sizes},))"))
+        return value
+
+    def parameter(self, shape: Shape, centre: float, reach: float, names: Sequence[str], buffer: bool | None = None) -> Value:
+        """A drawn weight with values in `centre` ± `reach`: never left at ones or zeros."""
+        dice = self.dice
+        sizes = ", ".join(d.text for d in shape)
+        low, high = round(centre - reach, 3), round(centre + reach, 3)
+        texts = {f"torch.empty({sizes}).uniform_({low}, {high})": 2.0,
+                 f"torch.rand({sizes}) * {round(2 * reach, 3)}" + (f" + {low}" if low > 0 else f" - {-low}" if low else ""): 1.0}
+        if centre - 2 * reach > 0 or centre <= 0:
+            texts[f"torch.randn({sizes}) * {round(reach / 2, 3)}" + (f" + {centre}" if centre else "")] = 2.0
+        buffer = dice.chance(0.12) if buffer is None else buffer
+        name = self.unique(*names)
+        self.held.append(Held(name, dice.weighted(texts), buffer=buffer))
+        sample = tuple([low + dice.random() * (high - low) for _ in range(8)] * 8)
+        if all(d == ONE for d in shape):
+            sample = (low + dice.random() * (high - low),) * 64
+        floor = low if low > 0 and "randn" not in self.held[-1].text else None
+        return Value(shape, self.dtype, sample, "held", floor, tied=False, name=f"self.{name}")
+
+    def module(self, constructor: str, names: Sequence[str], after: Sequence[str] = ()) -> str:
+        """A submodule; its attribute's text."""
+        name = self.unique(*names)
+        self.held.append(Held(name, constructor, tuple(after)))
+        return f"self.{name}"
+
+    # -------------------------------------------------- operators
+
+    def emit(self, operator: str, families: Sequence[str], template: str, arguments: Sequence[Value], sample: Sequence[float], *,
+             shape: Shape | None = None, floor: float | None = None, dtype: str | None = None, tied: bool | None = None,
+             view: bool = False, module: str = "", plain: str = "") -> Value:
+        """Add a statement with one result.
+
+        Raises:
+            Unfit: the result is degenerate or too large for the profile.
+        """
+        shape = arguments[0].shape if shape is None else shape
+        dtype = arguments[0].dtype if dtype is None else dtype
+        if count(shape) > self.profile.high:
+            raise Unfit("too many elements")
+        if dtype != "bool":
+            sample = checked(sample, dtype)
+        value = Value(shape, dtype, tuple(sample), "view" if view else "value", floor,
+                      any(a.tied for a in arguments) if tied is None else tied)
+        self.statements.append(Statement(template, tuple(arguments), (value,), module, plain))
+        self.operators.append(operator)
+        self.families += families
+        return value
+
+    def emit_several(self, template: str, argument: Value, pieces: Sequence[tuple[Shape, Sample]]) -> list[Value]:
+        """Add a statement with several results that are views of one value."""
+        values = [Value(s, argument.dtype, sample, "view", argument.floor, argument.tied) for s, sample in pieces]
+        self.statements.append(Statement(template, (argument,), tuple(values)))
+        self.operators.append("chunk")
+        return values

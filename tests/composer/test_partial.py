@@ -1,0 +1,294 @@
+"""What cannot be captured is left to PyTorch as a call inside an otherwise fused program."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.composer import Plan, applicable, compose
+from dvk.composer.capture.export import Captured, trace_call
+from dvk.composer.ir.errors import CannotCompose
+from dvk.composer.lowering.convolution import PRODUCTS
+from dvk.records import Task
+
+HEADER = '''
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+'''
+
+ZOO = HEADER + '''
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(16, 16) for _ in range(3)])
+
+    def forward(self, x, chosen):
+        out = torch.zeros_like(x)
+        for n in torch.unique(chosen).tolist():
+            rows = (chosen == n).nonzero()[:, 0]
+            out[rows] = self.experts[n](x[rows])
+        return out
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * float(x.detach().numpy().size > 0) * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return Twice.apply(x)
+
+def lengths_of(mask):
+    return mask.sum(1).numpy().tolist()
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.moe, self.custom = nn.Linear(16, 3), Experts(), Custom()
+        self.norm = torch.nn.utils.spectral_norm(nn.Linear(16, 16))
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.rnn = nn.GRU(16, 16, batch_first=True)
+        self.seen = nn.LayerNorm(16)
+
+    def route(self, x):
+        return self.gate(x).argmax(-1).numpy().astype("int64").tolist()
+
+    def forward(self, x, mask):
+        assert x.shape[-1] == 16
+        if torch.isnan(x).any():
+            raise ValueError("not a number")
+        flat = x.reshape(-1, 16)
+        y = F.silu(self.moe(flat, self.gate(flat).argmax(-1)) + flat).view(x.shape)
+        y = torch.tanh(self.norm(y) * 2) + self.custom(y).sigmoid()
+        attended, weights = self.attention(y, y, y, key_padding_mask=~mask)
+        packed = pack_padded_sequence(torch.relu(attended * 3 + 1), lengths_of(mask), batch_first=True, enforce_sorted=False)
+        out, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=x.shape[1])
+        z = self.seen(F.gelu(out) + y)
+        positive = z[z > 0]
+        noise = torch.rand(z.shape, generator=torch.Generator().manual_seed(3))
+        return z * noise, weights, positive * 2, positive.shape[0]
+'''
+
+TRAINED = HEADER + '''
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn, self.plain = nn.BatchNorm1d(16, momentum=None), nn.BatchNorm1d(16, track_running_stats=False)
+        self.norm = torch.nn.utils.spectral_norm(nn.Linear(16, 16))
+        self.weighted = torch.nn.utils.weight_norm(nn.Linear(16, 16))
+        self.parametrized = torch.nn.utils.parametrizations.weight_norm(nn.Linear(16, 16))
+
+    def forward(self, x):
+        y = torch.relu(self.bn(x)) * 2 + self.plain(x)
+        return torch.tanh(self.norm(y) + y) + F.silu(self.weighted(y)) * self.parametrized(y).sigmoid()
+'''
+
+
+class Made:
+    """A file's module and its drop-in, side by side."""
+
+    def __init__(self, name: str, source: str, training: bool, *args: Any):
+        self.reference, self.candidate = ModuleType(f"{name}_reference"), ModuleType(f"{name}_candidate")
+        for module in (self.reference, self.candidate):
+            sys.modules[module.__name__] = module
+        linecache.cache[f"<{name}>"] = (len(source), None, source.splitlines(True), f"<{name}>")
+        exec(compile(source, f"<{name}>", "exec"), vars(self.reference))
+        torch.manual_seed(0)
+        self.model = self.reference.Model().train(training)
+        before = {key: value.clone() for key, value in self.model.state_dict().items()}
+        self.captured: Captured = trace_call(self.model, list(args), {}, ["x", "mask"][: len(args)])
+        assert all(torch.equal(value, before[key]) for key, value in self.model.state_dict().items()), "capturing changes no state"
+        task = Task(id=name, name=name, source=source, entry="Model", kind="module")
+        recipes = tuple(r for r in applicable(self.captured.graph, "cpu", "cpp") if r not in PRODUCTS)
+        self.text = compose(task, self.captured, Plan(recipes), "cpp")
+        exec(compile(self.text.source, f"<{name} drop-in>", "exec"), vars(self.candidate))
+        self.new = self.candidate.ModelNew().train(training)
+        self.new.load_state_dict(self.model.state_dict())
+
+    def close(self) -> None:
+        del sys.modules[self.reference.__name__], sys.modules[self.candidate.__name__]
+
+    def both(self, *args: Any) -> tuple[Any, Any, bool]:
+        """The drop-in's result, eager's, and whether a fused program ran to its end."""
+        ended = []
+        run: Callable[..., Any] = type(self.new)._dvk_run
+        self.new._dvk_run = lambda *given: ended.append(run(self.new, *given)) or ended[-1]
+        try:
+            with torch.no_grad():
+                got, want = self.new(*args), self.model(*args)
+        finally:
+            del self.new._dvk_run
+        whole = bool(ended) and ended[0] is not getattr(self.candidate, "dvk_else", None)
+        return got, want, whole
+
+
+def inputs(seed: int, lengths: tuple[int, ...] = (6, 4, 2)) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(seed)
+    return torch.randn(3, 6, 16), torch.arange(6)[None] < torch.tensor(lengths)[:, None]
+
+
+@pytest.fixture(scope="module")
+def zoo() -> Iterator[Made]:
+    made = Made("zoo", ZOO, False, *inputs(0))
+    yield made
+    made.close()
+
+
+def test_parts_are_left_and_the_rest_is_fused(zoo: Made) -> None:
+    places = {".".join(filter(None, node.kwargs["place"])) for node in zoo.captured.graph.nodes if node.op == "left"}
+    assert {"moe", "norm", "custom", "attention", "rnn"} <= places
+    assert "kernels" in zoo.text.title and zoo.text.source.count("static void") + zoo.text.source.count('extern "C"') >= 3
+    for seed in range(3):
+        got, want, whole = zoo.both(*inputs(seed))
+        assert whole
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
+def test_a_program_goes_back_where_a_value_or_a_part_is_otherwise(zoo: Made) -> None:
+    x, mask = inputs(1)
+    x[0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="not a number"):
+        zoo.new(x, mask)
+    got, want, whole = zoo.both(*inputs(2, (5, 5, 1)))
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+    got, want, whole = zoo.both(*(t[:2] for t in inputs(2)))
+    assert not whole
+    torch.testing.assert_close(got, want)
+
+
+def test_hooks_on_what_is_left_stay_and_others_end_the_program(zoo: Made) -> None:
+    seen = []
+    handle = zoo.new.moe.register_forward_hook(lambda *_: seen.append(1))
+    try:
+        got, want, whole = zoo.both(*inputs(3))
+        assert seen and whole
+    finally:
+        handle.remove()
+    handle = zoo.new.seen.register_forward_hook(lambda module, args, out: out * 0)
+    try:
+        got, _, whole = zoo.both(*inputs(3))
+        assert not whole and not got[0].any()
+    finally:
+        handle.remove()
+
+
+def test_the_graph_of_parts_is_listed_and_kept_as_data(zoo: Made) -> None:
+    graph = zoo.captured.graph
+    assert Captured.model_validate(zoo.captured.model_dump(mode="json")).graph == graph
+    listing = graph.listing()
+    assert "left(" in listing and "expect(" in listing
+
+
+def test_state_that_parts_write_moves_as_in_eager() -> None:
+    torch.manual_seed(1)
+    made = Made("trained", TRAINED, True, torch.randn(8, 16))
+    try:
+        for _ in range(3):
+            got, want, whole = made.both(torch.randn(8, 16))
+            assert whole
+            torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+        for key, value in made.model.state_dict().items():
+            torch.testing.assert_close(made.new.state_dict()[key], value, atol=1e-5, rtol=1e-4)
+        assert made.new.bn.num_batches_tracked == 3
+    finally:
+        made.close()
+
+
+class Inline(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.from_numpy(x.numpy() + 1)
+
+
+def test_where_nothing_can_be_left_the_reason_names_the_line() -> None:
+    with pytest.raises(CannotCompose, match=r"test_partial.py, line \d+: return x \* torch.from_numpy"):
+        trace_call(Inline(), [torch.randn(3)], {}, ["x"])
+
+
+def test_answers_are_not_asked_for_twice_after_random_numbers() -> None:
+    class Drawn(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.nn.functional.dropout(x, 0.5)
+            return y.exp() if y.sum() > -1e9 else y
+
+    graph = trace_call(Drawn(), [torch.randn(3)], {}, ["x"]).graph
+    assert "left" in [node.op for node in graph.nodes] and "expect" not in [node.op for node in graph.nodes]
+
+
+class Routed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, expert in enumerate(self.experts):
+            if (x > number).any():
+                x = x + expert(x)
+        return x
+
+
+class Sine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+class Slope(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda v: (v.tanh() ** 2).sum())(x)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+PARTS = {"experts chosen by questions": Routed, "TorchScript": lambda: torch.jit.script(Sine()), "torch.func": Slope, "a counter": Counting}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_submodule_is_left_and_what_is_around_it_is_captured(name: str) -> None:
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = PARTS[name]()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.part(x * 2)) + 1
+
+    model = Around().eval()
+    part, held = model.part, set(vars(model.part))
+    graph = trace_call(model, [torch.randn(4, 8)], {}, ["x"]).graph
+    assert [node.op for node in graph.nodes if not node.op.startswith("aten._")][-5:] == [
+        "aten.mul.Tensor", "left", "getitem", "aten.tanh.default", "aten.add.Tensor"]
+    assert model.part is part and set(vars(part)) == held and "forward" not in vars(model)
+
+
+def test_code_of_the_model_itself_is_refused_with_a_remedy() -> None:
+    with pytest.raises(CannotCompose, match=r"`self.calls`.*moved into a separate submodule"):
+        trace_call(Counting(), [torch.randn(3)], {}, ["x"])
+
+
+@pytest.mark.slow
+def test_real_modules_are_captured_and_right() -> None:
+    from tests.composer import real_modules
+
+    rows = [real_modules.tried(name) for name in ("llama", "mixtral", "bert", "t5", "swin")]
+    assert [(row.name, row.how, row.why) for row in rows if row.how in ("not", "fell back", "another type")] == []
+    assert all(row.error < 1e-4 and row.num_kernels for row in rows)

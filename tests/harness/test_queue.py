@@ -1,0 +1,55 @@
+"""The docket: what judges candidates as they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from dvk.harness import queue
+from dvk.harness.queue import Docket
+from dvk.harness.session.judge_session import Court
+from dvk.records import Status, Verdict
+from tests.harness.conftest import QUICK, candidate, task
+
+
+def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, over = threading.Semaphore(0), threading.Event()
+
+    def judge(*_: object) -> None:
+        begun.release()
+        over.wait(10.0)
+
+    court = SimpleNamespace(task=task("affine"), sharers=1, judge=judge, close=lambda: None)
+    monkeypatch.setattr(queue, "open_court", lambda *_, **__: court)
+    monkeypatch.setattr(queue, "JOIN_S", 0.2)
+    docket = Docket[int](6, QUICK)
+    good = candidate("good/cpp_affine")
+    for number in range(6):
+        docket.submit(number, court.task, good.model_copy(update={"source": f"{good.source}\n# {number}\n"}))
+    for _ in range(6):
+        assert begun.acquire(timeout=5.0)
+    began = time.monotonic()
+    docket.close()
+    assert time.monotonic() - began < 0.7
+    over.set()
+
+
+def test_courts_that_wait_make_room_and_judge_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr(Court, "judge", lambda *_: Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one"))
+    monkeypatch.setattr(Court, "close", lambda court: closed.append(court))
+    about, good = task("affine"), candidate("good/cpp_affine")
+    with Docket[str](2, QUICK) as docket:
+        docket.submit("first", about, good)
+        assert [name for name, _ in docket.results(wait=True)] == ["first"]
+        limit = time.monotonic() + 5.0
+        while not docket._idle and time.monotonic() < limit:
+            time.sleep(0.01)
+        docket.make_room()
+        (court,) = closed
+        docket.submit("second", about, good.model_copy(update={"source": f"{good.source}\n# again\n"}))
+        assert [name for name, _ in docket.results(wait=True)] == ["second"]
+        assert court.make_room == docket.make_room

@@ -1,0 +1,50 @@
+"""Who may use a device: turns at all cores, beside shared work; long work that gives way to measurements."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from dvk import device_lock
+from dvk.device_lock import Lane
+
+
+def test_turns_are_taken_one_after_another_and_who_waits_says_so(tmp_path: Path) -> None:
+    one, other = Lane("cpu", str(tmp_path)), Lane("cpu", str(tmp_path))
+    order: list[str] = []
+    waits, done = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with other.shared(), other.turn(waits.set):
+            order.append("second")
+        done.set()
+
+    with one.shared(), one.turn(lambda: order.append("nobody is there")):
+        threading.Thread(target=second, daemon=True).start()
+        assert waits.wait(5) and not done.wait(0.05)
+        order.append("first")
+    assert done.wait(5) and order == ["first", "second"]
+    with one.turn(lambda: order.append("given back")):
+        assert len(order) == 2
+
+
+def test_long_work_lets_a_measurement_go_first_and_rests_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_lock, "HOLD_S", 0.05)
+    order: list[str] = []
+    measured = threading.Event()
+
+    def measure() -> None:
+        with Lane("gpu", str(tmp_path)).alone():
+            order.append("measured")
+        measured.set()
+
+    with Lane("gpu", str(tmp_path)).in_turns(lambda: order.append("rest")) as give_way:
+        give_way(None)
+        assert order == []  # it has only just begun
+        threading.Thread(target=measure, daemon=True).start()
+        assert not measured.wait(0.1)
+        give_way(None)
+        order.append("work")
+    assert measured.wait(5) and order == ["rest", "measured", "work"]
