@@ -411,3 +411,6 @@ class Episode(Record):
     step: int = Field(0, description="Training step, 0 outside training.")
     traces: tuple[Trace, ...] = Field((), description="One a role and conversation.")
     proposed_skills: tuple[Skill, ...] = Field((), description="What the summary role would add to the library.")
+
+PROTOCOL = 11
+"""Raised whenever the judge would decide differently or a verdict's fields change their meaning."""

@@ -60,8 +60,8 @@ def optimize(
     Raises:
         DvkError: the user can fix it; its text says how.
     """
-    from dvk.pipelines.optimize import Request
     from dvk.pipelines.optimize import optimize as run
+    from dvk.pipelines.optimize.request import Request
 
     _among("baseline", baselines, ("eager", "compile"))
     config = _config(settings, {"optimize.budget_s": budget_s})

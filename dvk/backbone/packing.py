@@ -7,10 +7,11 @@ What a training leaves beside a model's weights stays here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dvk.interop.davinci.backbone import model_folder
+from dvk.errors import UsageError
 from dvk.resources import resource
 
 KINDS = ("nano", "hf", "davinci")
@@ -64,3 +65,26 @@ def _folder(spec: str) -> Path:
     from dvk.backbone.loading import folder_of
 
     return folder_of(argument, SUFFIXES, OLD)
+
+PLACES = ("", "huggingface", "actor/huggingface")
+"""Where in a folder the model may be."""
+
+CONFIGS = ("config.json", "adapter_config.json")
+
+
+def model_folder(path: Path) -> Path:
+    """The model's own folder in a checkpoint, or in a run's folder its latest one.
+
+    Raises:
+        UsageError: there is none, or only the shards of one.
+    """
+    if not path.is_dir():
+        raise UsageError(f"no such folder: `{path}`", "give a downloaded daVinci-kernel checkpoint")
+    steps = sorted((int(found[1]), step) for step in path.iterdir() if (found := re.fullmatch(r"global_step_(\d+)", step.name)))
+    for top in (path, *(step for _, step in reversed(steps))):
+        for place in PLACES:
+            if any((top / place / name).is_file() for name in CONFIGS):
+                return top / place
+    if any(path.rglob("model_world_size_*.pt")):
+        raise UsageError(f"`{path}` holds the shards of a training run", "merge them with verl's model merger, into actor/huggingface")
+    raise UsageError(f"no model in `{path}`", "give the folder that holds config.json")

@@ -12,7 +12,6 @@ import typer
 import dvk
 from dvk.cli import convert, doctor, eval, mcp, optimize, serve, sft, skills, train, verify
 from dvk.cli.help import App
-from dvk.cli.skills import tending
 from dvk.errors import DvkError
 
 app = App(
@@ -43,7 +42,6 @@ app.command("verify")(verify.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)
-skills.app.add_typer(tending.app)  # its commands join those of `dvk skills`
 app.add_typer(skills.app, name="skills")
 app.command("convert")(convert.command)
 app.command("serve")(serve.command)

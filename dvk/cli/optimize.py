@@ -60,7 +60,8 @@ def command(
     """Search for the fastest kernels that survive verification; exit 1 when nothing faster was proved."""
     from dvk import config as configuration
     from dvk.errors import UsageError
-    from dvk.pipelines.optimize import Request, optimize
+    from dvk.pipelines.optimize import optimize
+    from dvk.pipelines.optimize.request import Request
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")

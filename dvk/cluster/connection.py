@@ -10,10 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import dvk
+from dvk.cluster.node import of_node
 from dvk.errors import MachineError, UsageError
-from dvk.harness.remote.node import of_node
-from dvk.harness.session.verdict_cache import PROTOCOL
-from dvk.records import Device
+from dvk.records import PROTOCOL, Device
 
 PROBE_S = 120.0
 """Longest wait for what the nodes say of themselves: a first process on each, which imports dvk."""

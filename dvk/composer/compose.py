@@ -17,12 +17,15 @@ from dvk.composer.codegen import cpp
 from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
 from dvk.composer.codegen.cpp import recurrence
 from dvk.composer.dropin import forward, source_file
+from dvk.composer.fusion import matmul_rules
+from dvk.composer.fusion.build import build
+from dvk.composer.fusion.groups import Group, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join
-from dvk.composer.fusion.partition import Group, Partition, output_bases, partition
-from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.fusion.partition import partition
+from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import Prim
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
-from dvk.composer.lowering import convolution, matmul
+from dvk.composer.lowering import convolution
 from dvk.composer.lowering.dispatch import PrimGraph, lower
 from dvk.composer.rewrites import cudnn, huge_pages
 from dvk.records import Backend, Candidate, Graph, Task
@@ -68,10 +71,10 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
-    if repeated := matmul.repeated(prims):
+    if repeated := matmul_rules.repeated(prims):
         prims = lower(graph, *how, repeated, device)
     part = partition(prims, partial(_may_merge, names))
-    if not matmul.are_whole(part):
+    if not matmul_rules.are_whole(part):
         return fuse_graph(graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32)
     strides = forward.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.ir.effects import draws, is_step, is_view, written
 from dvk.composer.ir.nodes import View
-from dvk.composer.lowering.dispatch import OWN, RULES, lower, register_rules
+from dvk.composer.lowering import OWN, RULES, lower
 from dvk.composer.rewrites import (
     attention,
     batch_norm,
@@ -122,7 +122,6 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         inexact: those, too, that are exact for finite values alone.
         but: recipes that are not looked for.
     """
-    register_rules()
     apart = rewrite(graph, tuple(name for name in APART if name not in but and backend in RECIPES[name].backends), device)
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]

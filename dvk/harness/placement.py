@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from dvk import registry
 from dvk.cluster.connection import connect
 from dvk.config import Config
 from dvk.harness.remote.ray import RayCourt
 from dvk.harness.session.concurrency import here, of_each
 from dvk.harness.session.judge_session import Contract, Court
-from dvk.interop.kernelgym.remote import RemoteCourt
 from dvk.records import Device, Task
 
-AnyCourt: TypeAlias = "Court | RemoteCourt | RayCourt"
+AnyCourt: TypeAlias = "Court | RayCourt | Any"
+
+SERVERS = {"kernelgym": "dvk.interop.kernelgym.remote:RemoteCourt"}
+"""Protocol of a server that judges → its court. By import path: interop is above."""
 
 
 def open_court(
@@ -26,7 +29,7 @@ def open_court(
         MachineError: the cluster cannot be reached.
     """
     if config.remote.judge is not None:
-        return RemoteCourt(
+        return registry.resolve("kernelgym", SERVERS, "protocol")(
             task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
     if config.remote.engine is not None:
         return RayCourt(task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)

@@ -8,7 +8,6 @@ before. Threads here only wait for sockets; what runs, runs in the children.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ from dvk import crashes, machine
 from dvk.config import Config
 from dvk.harness.placement import AnyCourt, elsewhere, open_court
 from dvk.harness.session import recording
+from dvk.harness.session.concurrency import gpu_for
 from dvk.harness.session.judge_session import Contract, Court
 from dvk.harness.session.memory_admission import Spare, extra_bytes
 from dvk.harness.session.single_flight import Once
@@ -265,11 +265,3 @@ class _Desk:
             hand.task_id, hand.held = None, 0
 
 
-def gpu_for(task: Task, worker: int) -> str | None:
-    """Which GPU a worker uses, as CUDA_VISIBLE_DEVICES names it; None where there is no choice."""
-    names = machine.gpu_names() if task.device == "cuda" else ()
-    if len(names) < 2:
-        return None
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = [part.strip() for part in visible.split(",")] if visible else [str(i) for i in range(len(names))]
-    return chosen[worker % len(chosen)]

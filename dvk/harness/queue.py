@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from dvk import crashes
 from dvk.config import Config
 from dvk.harness.placement import AnyCourt, elsewhere, open_court
-from dvk.harness.pool import gpu_for
+from dvk.harness.session.concurrency import gpu_for
 from dvk.harness.session.judge_session import Contract, Court
 from dvk.harness.session.single_flight import Once
 from dvk.harness.session.verdict_cache import Remembered, key

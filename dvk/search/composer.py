@@ -7,8 +7,8 @@ that do the same on the same sizes, as repeated blocks of a network have them, a
 
 A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. Where all candidates are timed from end
 to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: beside a slow host they would not show.
-Where the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here, and proposed
-again with the best schedules if the host was seen to be in the way. Second times decide between the two.
+Where the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
+and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
 
 What earlier searches measured of kernels of the same class (`tunings`) steers it, too: a kernel starts with the schedule that was
 best, others are tried in the order of what they gained, and those that lost are left out.

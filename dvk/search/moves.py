@@ -19,7 +19,7 @@ from dvk.agents import notes
 from dvk.agents.planning import GRAPH, Move, Region
 from dvk.composer import Plan
 from dvk.composer.codegen.analysis.work import does
-from dvk.composer.fusion.partition import Group
+from dvk.composer.fusion.groups import Group
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet

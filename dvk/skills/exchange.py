@@ -1,6 +1,6 @@
-"""`dvk skills`: what each of its commands does with the library. Opens it, does the one thing, closes it.
+"""Skills in from files and out to files: Markdown, JSON lines, daVinci-kernel's snapshots.
 
-Searching and showing read one library; adding is all or nothing; importing takes what it can and reports the rest.
+Adding is all or nothing; importing takes what it can and reports the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dvk.errors import DvkError, LibraryError, UsageError
-from dvk.skills import Added, Hit, Library
+from dvk.skills.library import Added, Library
 
 if TYPE_CHECKING:
     from dvk.records import Skill
@@ -37,31 +37,6 @@ class Imported:
     """What could not be read, each as `file:line: why`."""
 
 
-def search(path: Path | None, text: str, limit: int) -> Sequence[Hit]:
-    """The best `limit` answers to the question `text`; none where no skill is about it."""
-    with Library.open(path) as library:
-        return library.ask(text, limit)
-
-
-def show(path: Path | None, name: str) -> Skill:
-    """The skill called `name`."""
-    with Library.open(path) as library:
-        return library.get(name)
-
-
-def markdown_of(skill: Skill) -> str:
-    """`skill` as the Markdown file that `export` would write."""
-    from dvk.skills import markdown
-
-    return markdown.render(skill)
-
-
-def listing(path: Path | None, scope: str | None, tag: str | None) -> Sequence[Skill]:
-    """All skills by name, of one scope or with one tag."""
-    with Library.open(path) as library:
-        return library.list(scope, tag)
-
-
 def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
     """Store the skills in Markdown `files`, all or none; LibraryError for a malformed file or a taken name."""
     from dvk.skills import markdown
@@ -73,12 +48,6 @@ def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
             raise LibraryError(f"{file}: `{name}` is given twice", "name each skill once")
     with Library.open(path, create=True) as library:
         return library.add_all(skills, taken="replace" if replace else "refuse")
-
-
-def remove(path: Path | None, name: str) -> None:
-    """Delete the skill called `name`."""
-    with Library.open(path) as library:
-        library.remove(name)
 
 
 def import_from(path: Path | None, source: Path, replace: bool) -> Imported:

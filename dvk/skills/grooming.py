@@ -10,7 +10,7 @@ Seeds and pinned skills are never dropped for room or merged away; a seed is ret
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dvk.skills.events import CHANGES, HARM, ROOM, Event
@@ -217,3 +217,13 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
         noted = {kind: list(names) for kind, names in others(skill.provenance[LEARNED]).items()}
         update["provenance"] = {**skill.provenance, LEARNED: noted}
     return skill.model_copy(update=update)
+
+
+def usage_table(library: Library, settings: Grooming) -> list[dict[str, Any]]:
+    """A row for each skill and role that was offered, given or tried, those that brought most first; none where nothing was recorded."""
+    counts = library.stats()
+    if not counts["events"].get("given") and not counts["num_measured"]:
+        return []  # at once, also where there are many skills
+    known = remembered(tally(library.events(), settings), library.skills())
+    used = (use for use in known.values() if use.offered or use.given or use.trials)
+    return [asdict(use) for use in sorted(used, key=lambda use: (use.role, -use.total, use.skill))]

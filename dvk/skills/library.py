@@ -344,7 +344,7 @@ class Library:
 
     def damage(self) -> Sequence[str]:
         """What SQLite finds wrong with the file and the search index; empty when all is well."""
-        from dvk.skills.soundness import file_damage
+        from dvk.skills.schema import file_damage
 
         with schema.reported(self.path):
             return file_damage(self._connection)

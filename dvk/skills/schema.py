@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dvk.errors import LibraryError
+from dvk.skills import schema
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -238,3 +239,16 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def file_damage(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong first by SQLite's own checks of the file and of the search index, and what to do; empty when all is well."""
+    said = [line for row in connection.execute("PRAGMA quick_check") for line in row[0].splitlines() if not line.startswith("***")]
+    if said != ["ok"]:
+        return [f"file: {said[0]}; {schema.RESTORE}"]
+    try:
+        connection.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        if "readonly" not in str(error):
+            return [f"search index: {error}; export the skills and import them into a new library"]
+    return []

@@ -5,12 +5,10 @@ Nothing is executed: whether a skill helps is what its trials and its use say.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dvk.errors import LibraryError
-from dvk.skills import schema
 from dvk.skills.events import replay
 
 if TYPE_CHECKING:
@@ -33,19 +31,6 @@ def faults(library: Library, recipes: Collection[str]) -> list[str]:
         found += [f"{name}: is there, but no event put it there as it is" for name in sorted(skills) if past.get(name) != skills[name]]
         found += [f"{name}: should be there by the events" for name in sorted(past.keys() - skills.keys())]
     return found + [f"{name}: {what}" for name in sorted(skills) for what in _wrong(skills[name], recipes)]
-
-
-def file_damage(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong first by SQLite's own checks of the file and of the search index, and what to do; empty when all is well."""
-    said = [line for row in connection.execute("PRAGMA quick_check") for line in row[0].splitlines() if not line.startswith("***")]
-    if said != ["ok"]:
-        return [f"file: {said[0]}; {schema.RESTORE}"]
-    try:
-        connection.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
-        if "readonly" not in str(error):
-            return [f"search index: {error}; export the skills and import them into a new library"]
-    return []
 
 
 def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:

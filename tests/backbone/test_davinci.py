@@ -13,9 +13,10 @@ from dvk.backbone import Conversation, open_backbone
 from dvk.backbone.chat import Chat
 from dvk.backbone.hf import Hf
 from dvk.backbone.loading import read_card
+from dvk.backbone.packing import model_folder
 from dvk.config import Agents
 from dvk.errors import UsageError
-from dvk.interop.davinci.backbone import TEMPLATE, model_folder
+from dvk.interop.davinci.backbone import TEMPLATE
 from dvk.interop.davinci.dialect import DaVinci
 from tests.backbone.test_chat import bare_tokenizer
 

@@ -55,7 +55,8 @@ def main() -> None:
 def work(files: list[Path], options: argparse.Namespace) -> None:
     from dvk.config import load
     from dvk.errors import DvkError
-    from dvk.pipelines.optimize import Request, optimize
+    from dvk.pipelines.optimize import optimize
+    from dvk.pipelines.optimize.request import Request
 
     rows = options.out / "rows.jsonl"
     done = {json.loads(line)["name"] for line in rows.read_text().splitlines()} if rows.exists() else set()

@@ -14,8 +14,10 @@ from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda as renderer
 from dvk.composer.codegen.cuda.writer import Function
 from dvk.composer.dropin.forward import HostWriter, held_name, layouts
-from dvk.composer.fusion.partition import Group, partition
-from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.fusion.build import build
+from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.partition import partition
+from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.dispatch import lower
 from dvk.composer.runtime import cuda_launch, guards
 from tests.composer import cuda_emulator

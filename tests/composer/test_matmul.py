@@ -19,9 +19,9 @@ from dvk.composer.capture.export import trace
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.compose import fuse
-from dvk.composer.dropin.forward import spelled
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.text import spelled
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.harness import judge
 from dvk.nanolang import structures

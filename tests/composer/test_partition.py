@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer.fusion.partition import MAX_MEMBERS, Group
+from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.partition import MAX_MEMBERS
 from dvk.composer.ir.nodes import View
 from tests.composer.programs import Program, compiled, differences, fused, out_of_bounds
 

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.composer.runtime import convert, cuda_launch, finite, guards, rebuild, sources
-from dvk.nanolang import frame
+from dvk.composer.runtime import convert, cuda_launch, finite, guards, nano, rebuild, sources
 
 
 def stripped(source: str) -> str:
@@ -35,7 +34,7 @@ def stripped(source: str) -> str:
     return re.sub(r"^(\s*[\w.]+): .+? = ", r"\1 = ", lines, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", [guards, convert, cuda_launch, frame, rebuild, finite], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [guards, convert, cuda_launch, rebuild, finite], ids=lambda module: module.__name__)
 def test_texts_are_the_functions_own(module: ModuleType) -> None:
     own = {n: v for n, v in vars(module).items() if n.startswith("dvk_") and getattr(v, "__module__", "") == module.__name__}
     assert own
@@ -92,7 +91,7 @@ class Scaled(torch.nn.Module):
 @pytest.mark.usefixtures("captures")
 @torch.no_grad()
 def test_what_graphs_read_by_address_is_kept_as_long_as_they_are() -> None:
-    held, x = frame.dvk_held(lambda weight: 3 * weight), torch.ones(5)
+    held, x = nano.dvk_held(lambda weight: 3 * weight), torch.ones(5)
     modules = [Scaled(held) for _ in range(20)]
     for module in modules:
         assert torch.equal(guards.dvk_replay(module.run, (x,)), 3 * module.weight)
@@ -111,7 +110,7 @@ def test_what_graphs_read_by_address_is_kept_as_long_as_they_are() -> None:
 @torch.no_grad()
 def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
     weight = torch.rand(5)
-    held, memory = frame.dvk_held(make), weakref.ref(weight.untyped_storage())
+    held, memory = nano.dvk_held(make), weakref.ref(weight.untyped_storage())
     assert all(map(torch.equal, torch.utils._pytree.tree_leaves(held(weight)), torch.utils._pytree.tree_leaves(make(weight))))
     del weight
     assert memory() is None
@@ -120,7 +119,7 @@ def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
 @pytest.mark.usefixtures("captures")
 @torch.no_grad()
 def test_what_is_dropped_is_made_anew_and_stays_for_graphs_of_others() -> None:
-    held, x = frame.dvk_held(lambda weight: 3 * weight), torch.ones(5)
+    held, x = nano.dvk_held(lambda weight: 3 * weight), torch.ones(5)
     mine, other = Scaled(held), Scaled(held)
     other.weight = mine.weight
     other.__dict__["_dvk_weights"] = mine._dvk_weights

@@ -219,7 +219,7 @@ def test_casts_of_an_autocast_block_are_part_of_the_graph() -> None:
 
 @pytest.mark.parametrize("value", [torch.float16, torch.device("cpu"), 1 + 2j, float("inf"), None, "text", 3])
 def test_plain_values_are_encoded_and_come_back(value: Any) -> None:
-    from dvk.composer.dropin.forward import literal
+    from dvk.composer.ir.text import literal
 
     assert eval(literal(structures.literal_of(value), str)) == value
 

@@ -15,8 +15,10 @@ import torch
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.dropin.forward import HostWriter, layouts
-from dvk.composer.fusion.partition import Group, partition
-from dvk.composer.ir.loops import Kernel, build
+from dvk.composer.fusion.build import build
+from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.partition import partition
+from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.dispatch import lower
 from dvk.composer.recipes import rewrite
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dvk import records
 from dvk.config import Config
 from dvk.harness.session import verdict_cache
 from dvk.harness.session.single_flight import Once
@@ -94,7 +95,7 @@ def test_questions_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         {"config": Config.model_validate({"judge": {"num_seeds": 4}})}, {"config": Config.model_validate({"limits": {"memory_bytes": 1}})},
     ]  # fmt: skip
     keys = [asked(**change) for change in changed]
-    monkeypatch.setattr(verdict_cache, "PROTOCOL", verdict_cache.PROTOCOL + 1)
+    monkeypatch.setattr(verdict_cache, "PROTOCOL", records.PROTOCOL + 1)
     keys.append(asked())
     assert len({same, *keys}) == len(keys) + 1
 

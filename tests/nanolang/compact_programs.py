@@ -19,7 +19,7 @@ from torch import nn
 
 from dvk.composer.capture.export import Captured, trace_module
 from dvk.composer.codegen import cpp
-from dvk.composer.runtime import guards
+from dvk.composer.runtime import guards, nano
 from dvk.nanolang import frame
 from dvk.nanolang.listing.symbolic import Names
 from dvk.nanolang.text.assemble import assemble, tree_names
@@ -59,9 +59,9 @@ class CppText:
         import ast
 
         space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **self.sizes}
-        space.update({"strided": guards.dvk_strided, "nhwc": frame.dvk_nhwc, "held": frame.dvk_held, "poisoned": poisoned})
+        space.update({"strided": guards.dvk_strided, "nhwc": nano.dvk_nhwc, "held": nano.dvk_held, "poisoned": poisoned})
         for name, count in self.kernels.items():
-            space[name] = frame.dvk_function(getattr(self.library, self.prefix + name), count)
+            space[name] = nano.dvk_function(getattr(self.library, self.prefix + name), count)
         # New memory starts as poison, so that an element that no kernel writes shows.
         text = re.sub(r"= (torch|\w+)\.((?:new_)?empty\w*)\(", r"= poisoned(\1.\2, ", self.python)
         assert "run" in tree_names(ast.parse(text))

@@ -11,7 +11,7 @@ import pytest
 from dvk import machine
 from dvk.cli.eval import lines
 from dvk.config import Config
-from dvk.harness.pool import gpu_for
+from dvk.harness.session.concurrency import gpu_for
 from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.hygiene import flagged

@@ -265,8 +265,8 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_search_ends_with_what_was_found_before(tmp_path: Path, sick_rule: None, capfd: pytest.CaptureFixture[str]) -> None:
-    from dvk.pipelines.optimize import Request as Asked
     from dvk.pipelines.optimize import optimize
+    from dvk.pipelines.optimize.request import Request as Asked
 
     (tmp_path / "sick.py").write_text(ODD["sick"])
     summary = optimize(Asked(str(tmp_path / "sick.py"), device="cpu", out=tmp_path / "run", quiet=False),

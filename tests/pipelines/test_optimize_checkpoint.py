@@ -11,8 +11,9 @@ from dvk.backbone import nano
 from dvk.backbone.hf import write_folder
 from dvk.config import Config
 from dvk.errors import LibraryError, UsageError
-from dvk.pipelines.optimize import Request
-from dvk.pipelines.optimize.checkpoint import imported, with_checkpoint
+from dvk.interop.davinci.skills import imported
+from dvk.pipelines.optimize.checkpoint import with_checkpoint
+from dvk.pipelines.optimize.request import Request
 from dvk.skills import Library
 from tests.cli import warm
 from tests.skills.test_snapshots import put

@@ -15,8 +15,9 @@ from dvk.cli.optimize import command, lines
 from dvk.composer import Plan, applicable, compose
 from dvk.config import Config
 from dvk.errors import RunFolderError
-from dvk.pipelines.optimize import Request, clock, optimize, session
+from dvk.pipelines.optimize import clock, optimize, session
 from dvk.pipelines.optimize.credit import credited
+from dvk.pipelines.optimize.request import Request
 from dvk.records import Candidate, Claim, Interval, Status, Timing, Verdict
 from dvk.search.composer import MEASURED
 from tests.agents.conftest import make_skill

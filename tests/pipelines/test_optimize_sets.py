@@ -18,7 +18,8 @@ from dvk import tasks
 from dvk.composer import Captured
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.pipelines.optimize import Request, optimize, session
+from dvk.pipelines.optimize import optimize, session
+from dvk.pipelines.optimize.request import Request
 from dvk.records import Candidate, Claim, Interval, Status, Task, Timing, Verdict
 
 MODEL = """

@@ -22,7 +22,8 @@ import pytest
 from dvk.config import Config, Serve
 from dvk.errors import MachineError, UsageError
 from dvk.interop.kernelgym import Evaluation, Result
-from dvk.pipelines.serve import Request, local, serve
+from dvk.pipelines.serve import Request, serve
+from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import Closed, Desk, Full, Taken
 from dvk.pipelines.serve.judging import asked_of, candidate_source
 from dvk.sandbox.proctree import descendants

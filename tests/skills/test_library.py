@@ -19,7 +19,8 @@ from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
 from dvk.skills.grooming import groom
 from dvk.skills.relations import related
-from dvk.skills.soundness import faults, file_damage
+from dvk.skills.schema import file_damage
+from dvk.skills.soundness import faults
 
 Make = Callable[..., Skill]
 

@@ -63,7 +63,8 @@ def test_an_interval_costs_nothing() -> None:
 
 
 def test_statistics_import_no_torch() -> None:
-    modules = "dvk.stats.intervals, dvk.harness.timing.claims, dvk.harness.timing.overhead, dvk.harness.timing.roofline, dvk.harness.session.verdict_cache"
+    modules = "dvk.stats.intervals, dvk.harness.timing.claims, dvk.harness.timing.overhead, " \
+              "dvk.harness.timing.roofline, dvk.harness.session.verdict_cache"
     code = f"import sys, {modules}; sys.exit(bool({{'torch', 'numpy'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -120,7 +120,8 @@ def attempt(heading: str, turn: Turn, settings: Agents) -> str:
         found = feedback.words(turn.verdict, settings.feedback_tokens)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
-    source = f"```python\n{turn.candidate.source.strip()}\n```" if turn.candidate is not None else task_context.cut(turn.completion.strip(), 500)
+    source = f"```python\n{turn.candidate.source.strip()}\n```" \
+        if turn.candidate is not None else task_context.cut(turn.completion.strip(), 500)
     return f"{heading}\n\n{source}\n\nThe judge: {found}"
 
 

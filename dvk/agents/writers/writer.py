@@ -15,9 +15,9 @@ from dvk.agents.policy import reply
 from dvk.agents.task_context import Subject
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, open_backbone
 from dvk.backbone.packing import arrived
+from dvk.cluster.node import unbound
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError
-from dvk.harness.remote.node import unbound
 from dvk.records import Device
 
 

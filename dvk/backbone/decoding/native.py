@@ -17,22 +17,37 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dvk import machine, resources
+from dvk.backbone.decoding.weights import CacheView, Stack
+from dvk.backbone.decoding.weights import Layer as Weights
 from dvk.records import content_hash
-
-if TYPE_CHECKING:
-    from dvk.backbone.decoding.forward import CacheView, Decoder, Stack
 
 SOURCE = Path(__file__).with_name("step.cpp")
 FLAGS = ("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-shared", "-fPIC")
 BUILD_S = 60.0
 
 _log = logging.getLogger(__name__)
+
+
+class Decoder(Protocol):
+    """What is read of `forward.Decoder`, which is above."""
+
+    words: Tensor
+    cos: Tensor
+    sin: Tensor
+    norm: Tensor
+    head: Stack
+    layers: list[Weights]
+    heads: int
+    kv_heads: int
+    head_size: int
+    eps: float
+    positions: int
 
 
 class Matrix(ctypes.Structure):

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dvk.backbone.decoding.forward import CacheView, Decoder
+from dvk.backbone.decoding.forward import Decoder
 from dvk.backbone.decoding.sample_token import draw
 from dvk.backbone.decoding.stops import Stops
+from dvk.backbone.decoding.weights import CacheView
 
 
 class Slots:

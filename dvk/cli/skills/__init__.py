@@ -1,4 +1,4 @@
-"""`dvk skills`: search and tend the library of kernel-writing knowledge. Parses and prints; the pipeline works."""
+"""`dvk skills`: search and tend the library of kernel-writing knowledge. Parses, asks `skills.Library`, prints."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dvk.cli.help import App
+from dvk.cli.skills import tending
+from dvk.cli.skills.options import Json, LibraryPath, console
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dvk.records import Skill
 
 app = App(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
+app.add_typer(tending.app)
 
-Library = Annotated[
-    Path | None,
-    typer.Option("--library", metavar="PATH", help="Library; by default $DVK_HOME/skills.db, made from the seeds."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what exists under the same name.")]
 
 
@@ -44,17 +40,18 @@ def search(
     text: Annotated[list[str], typer.Argument(help="What to look for: a question, or any words and identifiers.")],
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Skills to show at most.")] = 10,
     as_json: Json = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """Find the skills that answer TEXT best; several names of one thing (GEMM, matmul) count as one.
 
     The score is minus SQLite's weighted bm25() times the share of the question that the skill answers: higher is better, comparable
     within one answer only. A skill that answers less than three tenths of the question is not shown.
     """
-    from dvk.skills import exchange
+    from dvk.skills import Library
 
     _refuse_misspelt(text, ("--limit", "--json", "--library", "--help"))
-    hits = exchange.search(library, " ".join(text), limit)
+    with Library.open(library) as skills:
+        hits = skills.ask(" ".join(text), limit)
     if not hits:
         print("no skill matches", file=sys.stderr)
     if as_json:
@@ -81,31 +78,32 @@ def search(
             if hit.snippet:
                 says.append("\n").append_text(_marked(hit.snippet))
             table.add_row(f"{hit.score:.3g}", Text(hit.name, style="bold"), says)
-        _console().print(table)
+        console().print(table)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The skill's name.")], as_json: Json = False, library: Library = None
+    name: Annotated[str, typer.Argument(help="The skill's name.")], as_json: Json = False, library: LibraryPath = None
 ) -> None:
     """Show one skill."""
-    from dvk.skills import exchange
+    from dvk.skills import Library, markdown
 
-    skill = exchange.show(library, name)
+    with Library.open(library) as skills:
+        skill = skills.get(name)
     if as_json:
         print(json.dumps(skill.model_dump(mode="json"), indent=2))
     elif not sys.stdout.isatty():
-        print(exchange.markdown_of(skill), end="")
+        print(markdown.render(skill), end="")
     else:
         from rich.markdown import Markdown
         from rich.text import Text
 
-        console = _console()
-        console.print(Text(skill.name, style="bold"))
-        console.print(Text(skill.description))
+        out = console()
+        out.print(Text(skill.name, style="bold"))
+        out.print(Text(skill.description))
         for label, value in _facts(skill):
-            console.print(Text(f"{label}: {value}", style="dim"))
-        console.print(Markdown(skill.body))
+            out.print(Text(f"{label}: {value}", style="dim"))
+        out.print(Markdown(skill.body))
 
 
 @app.command("list")
@@ -113,12 +111,13 @@ def list_command(
     scope: Annotated[str | None, typer.Option(help="Only this scope and what lies below it.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only skills with this tag.")] = None,
     as_json: Json = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """List all skills by name."""
-    from dvk.skills import exchange
+    from dvk.skills import Library
 
-    found = exchange.listing(library, scope, tag)
+    with Library.open(library) as skills:
+        found = skills.list(scope, tag)
     if as_json:
         fields = {"name", "description", "scope", "tags", "recipe"}
         print(json.dumps([skill.model_dump(mode="json", include=fields) for skill in found], indent=2))
@@ -133,14 +132,14 @@ def list_command(
     for skill in found:
         cells = (skill.name, skill.scope, skill.recipe or "", ", ".join(skill.tags))
         table.add_row(*(Text(cell) for cell in cells))
-    _console().print(table)
+    console().print(table)
 
 
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.md...", help="Markdown files, one skill each.")],
     replace: Replace = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """Add skills from Markdown files: all of them, or none when one is malformed or exists."""
     from dvk.skills import exchange
@@ -155,11 +154,12 @@ def add(
 
 
 @app.command()
-def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], library: Library = None) -> None:
+def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], library: LibraryPath = None) -> None:
     """Remove one skill."""
-    from dvk.skills import exchange
+    from dvk.skills import Library
 
-    exchange.remove(library, name)
+    with Library.open(library) as skills:
+        skills.remove(name)
     print(f"removed {name}")
 
 
@@ -169,7 +169,7 @@ def import_command(
         Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.")
     ],
     replace: Replace = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """Import skills; those that exist are kept, and what cannot be read is reported and left out."""
     from dvk.skills import exchange
@@ -190,7 +190,7 @@ def export_command(
     ] = None,
     step: Annotated[int, typer.Option(min=0, help="The N of a snapshot.")] = 0,
     replace: Replace = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """Write all skills to a folder of Markdown files, or to JSON lines in daVinci-kernel's format, also as its training's snapshot."""
     from dvk.skills import exchange
@@ -222,9 +222,3 @@ def _refuse_misspelt(words: list[str], options: tuple[str, ...]) -> None:
         if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], options, 1, 0.75)):
             hint = f"did you mean `{near[0]}`? After `--` everything is text to search for"
             raise UsageError(f"unknown option: `{word}`", hint)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)

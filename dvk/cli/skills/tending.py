@@ -1,4 +1,4 @@
-"""`dvk skills stats|diff|merge|prune|verify|history|restore`: tend the library. Parses and prints; the pipeline works."""
+"""`dvk skills stats|diff|merge|prune|verify|history|restore`: tend the library. Parses, asks `skills.Library`, prints."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dvk.cli.help import App
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from dvk.cli.skills.options import Json, LibraryPath, console
 
 app = App()
 
-Library = Annotated[
-    Path | None,
-    typer.Option("--library", metavar="PATH", help="Library; by default $DVK_HOME/skills.db, made from the seeds."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Where both have a skill of one name with different texts, take FROM's.")]
 Conf = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value, e.g. library.max_skills=100.")]
@@ -31,15 +24,17 @@ MOST = 30
 
 
 @app.command()
-def stats(as_json: Json = False, library: Library = None, config: Conf = None, settings: Settings = None) -> None:
+def stats(as_json: Json = False, library: LibraryPath = None, config: Conf = None, settings: Settings = None) -> None:
     """Count what the library holds, and what using its skills came to.
 
     A gain is a difference of log-speedups against playing without skills, old trials counting less.
     """
     from dvk import config as configuration
-    from dvk.cli.skills import event_words
+    from dvk.skills import Library, grooming
 
-    counts = event_words.stats(library, configuration.load(config, settings or []))
+    learned = configuration.load(config, settings or []).library
+    with Library.open(library) as skills:
+        counts = {**skills.stats(), "usage": grooming.usage_table(skills, learned)}
     if as_json:
         print(json.dumps(counts, indent=2))
         return
@@ -58,9 +53,10 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Tell two libraries apart: what B has more than A, what it lacks, and which skills differ in what."""
-    from dvk.cli.skills import event_words
+    from dvk.skills import Library, merging
 
-    found = event_words.diff(one, other)
+    with Library.open(one) as first, Library.open(other) as second:
+        found = merging.diff(first, second)
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
@@ -84,9 +80,14 @@ def merge(
 ) -> None:
     """Bring the skills of one library into another: new ones, and evidence about those that are there already."""
     from dvk import config as configuration
-    from dvk.cli.skills import event_words
+    from dvk.errors import UsageError
+    from dvk.skills import Library, merging
 
-    done = event_words.merge(into, source, replace, configuration.load(config, settings or []))
+    if into.exists() and source.exists() and into.samefile(source):
+        raise UsageError(f"`{into}` and `{source}` are the same library", "name two: INTO is written, FROM is read")
+    learned = configuration.load(config, settings or []).library
+    with Library.open(source) as theirs, Library.open(into, create=True) as mine:
+        done = merging.bring(mine, theirs, replace=replace, settings=learned)
     if as_json:
         print(json.dumps(asdict(done), indent=2))
         return
@@ -99,7 +100,7 @@ def merge(
 def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: Json = False,
-    library: Library = None,
+    library: LibraryPath = None,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -108,9 +109,11 @@ def prune(
     What is taken away can be brought back with `dvk skills restore`.
     """
     from dvk import config as configuration
-    from dvk.cli.skills import event_words
+    from dvk.skills import Library, grooming
 
-    before, changes = event_words.prune(library, configuration.load(config, settings or []), dry_run)
+    learned = configuration.load(config, settings or []).library
+    with Library.open(library) as skills:
+        before, changes = len(skills), grooming.groom(skills, learned, dry=dry_run)
     if as_json:
         done = [{"kind": change.kind, "skill": change.skill, "into": change.into, "why": change.why} for change in changes]
         print(json.dumps({"num_skills": before, "applied": not dry_run, "changes": done}, indent=2))
@@ -127,29 +130,36 @@ def history(
     name: Annotated[str, typer.Argument(help="The skill's name; also of one that is gone.")],
     changes: Annotated[bool, typer.Option("--changes", help="Only what changed it, not when it was played with.")] = False,
     as_json: Json = False,
-    library: Library = None,
+    library: LibraryPath = None,
 ) -> None:
     """Show what happened to one skill: admitted, given, changed, merged, retired."""
-    from dvk.cli.skills import event_words
+    from dvk.cli.skills.event_words import in_words
+    from dvk.skills import Library
+    from dvk.skills.events import CHANGES
 
-    events = event_words.history(library, name, changes)
+    with Library.open(library) as skills:
+        events = skills.events(name, CHANGES if changes else None)
+        if not events:
+            skills.get(name)  # there is none and never was
     if as_json:
         print(json.dumps([asdict(event) for event in events], indent=2))
         return
-    rows = [(str(e.step), e.time.replace("+00:00", ""), e.kind, e.skill if e.skill != name else "", event_words.told(e)) for e in events]
+    rows = [(str(e.step), e.time.replace("+00:00", ""), e.kind, e.skill if e.skill != name else "", in_words(e)) for e in events]
     columns = ("step", "time (UTC)", "what", "of", "details") if any(row[3] for row in rows) else ("step", "time (UTC)", "what", "details")
     _print_table(columns, rows if len(columns) == 5 else [(*row[:3], row[4]) for row in rows])
 
 
 @app.command()
-def verify(as_json: Json = False, library: Library = None) -> None:
+def verify(as_json: Json = False, library: LibraryPath = None) -> None:
     """Check that the library is whole: file, index, history, and each skill's form and recipe.
 
     Exits with 1 when something is wrong. Executes nothing.
     """
-    from dvk.cli.skills import event_words
+    from dvk.composer import RECIPES
+    from dvk.skills import Library, soundness
 
-    number, faults = event_words.verify(library)
+    with Library.open(library) as skills:
+        number, faults = len(skills), soundness.faults(skills, RECIPES)
     if as_json:
         print(json.dumps({"num_skills": number, "faults": faults}, indent=2))
     else:
@@ -159,11 +169,12 @@ def verify(as_json: Json = False, library: Library = None) -> None:
 
 
 @app.command()
-def restore(name: Annotated[str, typer.Argument(help="The name of a skill that is gone.")], library: Library = None) -> None:
+def restore(name: Annotated[str, typer.Argument(help="The name of a skill that is gone.")], library: LibraryPath = None) -> None:
     """Put back a skill that was removed, retired or merged into another."""
-    from dvk.cli.skills import event_words
+    from dvk.skills import Library
 
-    event_words.restore(library, name)
+    with Library.open(library) as skills:
+        skills.restore(name)
     print(f"restored {name}")
 
 
@@ -199,10 +210,4 @@ def _print_table(columns: Sequence[str], rows: Any) -> None:
     table = Table(*names, show_header=bool(columns))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    _console().print(table)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
+    console().print(table)

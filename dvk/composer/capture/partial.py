@@ -335,9 +335,8 @@ def fast(call: Call) -> list[Place]:
 def is_worthwhile(graph: Graph) -> bool:
     """Some operator of the graph can become a kernel."""
     from dvk.composer.ir.effects import is_view, packet_of
-    from dvk.composer.lowering.dispatch import OWN, RULES, register_rules
+    from dvk.composer.lowering import OWN, RULES
 
-    register_rules()
     return any(packet_of(n.op) in RULES or packet_of(n.op) in OWN for n in graph.nodes if n.op.startswith("aten.") and not is_view(n))
 
 

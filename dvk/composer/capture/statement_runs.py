@@ -1,4 +1,5 @@
-"""Statements inside functions that are left to PyTorch: each run of them becomes a function, which a graph calls as one step (`eager_calls`).
+"""Statements inside functions that are left to PyTorch: each run of them becomes a function, which a graph calls as one step
+(`eager_calls`).
 
 While a module is captured, functions of the user's file run with other code: their statements taken apart (`statements`), and the runs
 that are left replaced by calls. What such a run reads are its arguments, and what it sets for later are its results. The functions

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer.fusion.partition import Group, Partition, output_bases
+from dvk.composer.fusion.groups import Group, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.loops import READS, Buffer, Kernel
 from dvk.composer.ir.nodes import Prim, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.ir.text import literal, spelled
 from dvk.composer.lowering.dispatch import FINITE, PrimGraph
 from dvk.composer.rewrites import cudnn
 from dvk.composer.runtime import sources as runtime_sources
@@ -29,12 +30,6 @@ from dvk.records import Graph, Node
 FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
          "conv_transpose3d", "convolution"}
 """Calls whose result nobody else can hold, so a kernel may write over it."""
-IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-            "conv_transpose3d", "batch_norm", "dropout", "embedding", "cat", "stack", "cumsum", "argmax", "argmin", "einsum",
-            "layer_norm", "group_norm", "instance_norm", "relu", "exp", "log", "sigmoid", "tanh", "softmax", "log_softmax",
-            "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
-"""ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
-
 RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | runtime_sources.texts().keys()
 """Names that the program uses itself."""
 KERNEL = re.compile(r"(run_)?k\d+\w*")
@@ -345,40 +340,6 @@ class HostWriter:
 
     def _literal(self, value: Any) -> str:
         return literal(value, self.value)
-
-
-def spelled(node: Node, name: Callable[[str], str]) -> str:
-    """The text of a call of an ATen operator; `name` says what a value is called."""
-    args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
-    if not node.op.startswith("aten."):
-        return steps.spelled(node.op, args)
-    packet, _, overload = node.op.removeprefix("aten.").partition(".")
-    if packet == "linear":
-        function = "torch.nn.functional.linear"
-    elif packet == "scaled_dot_product_attention":
-        function = "torch.nn.functional.scaled_dot_product_attention"
-    elif packet == "contiguous":
-        return f"{args[0]}.contiguous({', '.join(args[1:])})"
-    else:
-        # torch.einsum finds its own path, and takes none
-        positional = packet in IN_TORCH and overload in ("default", "input", "padding") and "path" not in node.kwargs
-        function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
-    return f"{function}({', '.join(args)})"
-
-
-def literal(value: Any, name: Callable[[str], str]) -> str:
-    """The text of an encoded operand; `name` says what a value is called."""
-    if isinstance(value, dict):
-        (key, inner), = value.items()
-        if key == "ref":
-            return name(inner)
-        if key == "complex":
-            return f"complex({', '.join(f'float({part!r})' for part in inner)})"
-        return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
-                "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(literal(v, name) for v in value)}]"
-    return repr(value)
 
 
 def parameter(name: str) -> str:

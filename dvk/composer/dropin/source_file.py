@@ -24,10 +24,11 @@ from functools import partial
 import dvk
 from dvk.composer.capture.export import CannotCompose, Captured
 from dvk.composer.dropin import replacing
-from dvk.composer.dropin.forward import Program, held_name, literal, parameter
+from dvk.composer.dropin.forward import Program, held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, beside, to_the_top, with_room
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
+from dvk.composer.ir.text import literal
 from dvk.composer.runtime import sources
 from dvk.records import Node, Task
 

@@ -8,14 +8,14 @@ so that both are sums over the same tiles.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections import Counter
 
+from dvk.composer.fusion.groups import Group, Partition, live
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.nodes import COSTLY, Prim, View, broadcast_index
+from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.pooling import COSTLY_OPS
-
-if TYPE_CHECKING:
-    from dvk.composer.fusion.partition import Group
+from dvk.composer.lowering.view_pushdown import SUMMED
 
 CHEAP_OPS = 3
 """Operations that may be done again for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
@@ -84,3 +84,23 @@ def _sides(group: Group, times: Prim) -> tuple[frozenset[Var], frozenset[Var]]:
         found.append(frozenset(v for part in index for v in part.vars))
     left, right = found
     return left - right, right - left
+
+
+def are_whole(part: Partition) -> bool:
+    """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
+    found = [set(group.members) for group in part.groups]
+    return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
+
+
+def repeated(graph: PrimGraph) -> set[str]:
+    """Products of which the parts that are computed, and the whole where it is, are together more than the whole."""
+    wholes = {graph.origins[view.base]: view.base for view in graph.pieces if _is_sum(view.base)}
+    made: Counter[str] = Counter()
+    for prim in live(graph) if wholes else ():
+        if _is_sum(prim):
+            made[graph.origins[prim].split("[")[0]] += math.prod(prim.shape)
+    return {name for name, whole in wholes.items() if made[name] > math.prod(whole.shape)}
+
+
+def _is_sum(prim: Prim) -> bool:
+    return prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED)

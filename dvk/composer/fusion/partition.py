@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
+from dvk.composer.fusion.groups import Group, Partition, _has_effect, live, output_bases
 from dvk.composer.fusion.matmul_rules import is_sound
 from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.ir.effects import checks, draws, is_step, written
-from dvk.composer.ir.nodes import Prim, View, operand_index, reduced_dims
-from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
+from dvk.composer.ir.nodes import Prim, View, reduced_dims
+from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.view_pushdown import SUMMED
 
 MAX_INLINE_OPS = 8
@@ -28,50 +27,6 @@ MAX_INLINE_OPS = 8
 MAX_MEMBERS = 256
 """Operations of one kernel. Eight times what the largest of everyday modules has; loops that a module writes out grow without end, and
 compilers take more than in proportion: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and half a minute."""
-
-
-@dataclass(eq=False)
-class Group:
-    """A kernel in the making: members in execution order, each with its index."""
-
-    members: list[Prim]
-    index: dict[Prim, Index]
-    inner: dict[Prim, Index]
-    """For reductions, the index into the operand."""
-    reduced: frozenset[Var]
-    order: list[Var]
-    """Loop variables, outermost first."""
-
-    @property
-    def rows(self) -> int:
-        return math.prod(v.size for v in self.order if v not in self.reduced)
-
-    @property
-    def row_length(self) -> int:
-        return math.prod(v.size for v in self.reduced)
-
-    def is_row_level(self, prim: Prim) -> bool:
-        """The value exists once a row, not once an element."""
-        return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
-
-    @property
-    def is_windowed(self) -> bool:
-        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
-        return any(p.attrs.get("window") for p in self.members)
-
-    def reads(self, prim: Prim, position: int) -> Index | None:
-        return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
-
-
-@dataclass
-class Partition:
-    """Groups and the order in which the host runs groups and extern calls."""
-
-    groups: list[Group]
-    schedule: list[Group | Prim]
-    users: dict[Prim, list[Prim]]
-    escapes: frozenset[Prim] = field(default_factory=frozenset)
-    """Values needed outside the group that computes them."""
 
 
 def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] = lambda a, b, p: True) -> Partition:
@@ -111,22 +66,6 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
     return Partition(groups, _schedule(prims, owner), users, escapes)
 
 
-def live(graph: PrimGraph) -> list[Prim]:
-    """Primitives that an output or a side effect needs, in order."""
-    needed = set(output_bases(graph))
-    for prim in reversed(graph.prims):
-        if prim.kind == "extern" and prim.node is not None and (_has_effect(prim) or prim.op == FINITE):
-            needed.add(prim)
-        if prim in needed:
-            needed.update(o.base for o in prim.operands if isinstance(o, View))
-    return [p for p in graph.prims if p in needed]
-
-
-def _has_effect(prim: Prim) -> bool:
-    """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
-    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))
-
-
 def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:
     """What runs after a primitive: its users, and of calls with an effect all later calls, which themselves come after earlier ones."""
     found = {p: list(after) for p, after in users.items()}
@@ -140,20 +79,6 @@ def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, l
             for earlier in since[:-1]:
                 found[earlier].append(call)
             effect, since = call, []
-    return found
-
-
-def output_bases(graph: PrimGraph) -> set[Prim]:
-    found: set[Prim] = set()
-
-    def collect(value: object) -> None:
-        if isinstance(value, View):
-            found.add(value.base)
-        elif isinstance(value, tuple):
-            for part in value:
-                collect(part)
-
-    walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
     return found
 
 

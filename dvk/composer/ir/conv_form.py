@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dvk.composer.ir.affine import Affine, Var
-
-if TYPE_CHECKING:
-    from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import Instr, Kernel
 
 
 @dataclass(frozen=True)

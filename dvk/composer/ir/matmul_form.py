@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dvk.composer.ir.affine import Var
-
-if TYPE_CHECKING:
-    from dvk.composer.ir.loops import Argument, Instr, Kernel
-    from dvk.composer.ir.nodes import Prim
+from dvk.composer.ir.loops import Argument, Instr, Kernel
+from dvk.composer.ir.nodes import Prim
 
 
 @dataclass(frozen=True)

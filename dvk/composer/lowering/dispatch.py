@@ -3,8 +3,8 @@
 `lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
 `activations.py`, `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call
 where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well by
-itself (`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`, `conv_transpose.py`)
-leaves it only under a separate recipe.
+itself (`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`,
+`conv_transpose.py`) leaves it only under a separate recipe.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from dvk.composer.ir.effects import draws, is_step, refs, touched, written
@@ -288,11 +287,6 @@ class PrimGraph:
     """A part of a computed value → the primitive that computes the part alone."""
 
 
-def register_rules() -> None:
-    """Import the modules of rules, which fill RULES and OWN."""
-    for name in ("activations", "arg_reductions", "counts", "elementary", "integers", "mirrors", "moves", "pointwise", "powers",
-                 "reductions", "scans", "transposed", "views"):
-        import_module(f"dvk.composer.{name}")
 
 
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
@@ -302,7 +296,6 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
 
     No piece is computed of what the nodes in `whole` compute.
     """
-    register_rules()
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
                      tf32=tf32, has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes))

@@ -12,15 +12,12 @@ three products in TF32, which are as exact as one in float32, anywhere.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
-from dvk.composer.fusion.partition import Partition, live
 from dvk.composer.ir.affine import ZERO, Affine, Var
-from dvk.composer.ir.nodes import FLOATS, Prim, View, register_type
-from dvk.composer.lowering.dispatch import Lowering, PrimGraph, is_number, own_rule, padded
+from dvk.composer.ir.nodes import FLOATS, View, register_type
+from dvk.composer.lowering.dispatch import Lowering, is_number, own_rule, padded
 from dvk.composer.lowering.pointwise import finish
-from dvk.composer.lowering.view_pushdown import SUMMED
 from dvk.records import Node
 
 RECIPE = "own_matmul"
@@ -43,26 +40,6 @@ def _readable(low: Lowering, operand: View) -> View:
     if operand.back(index) is not None:
         return operand
     return low.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
-
-
-def are_whole(part: Partition) -> bool:
-    """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
-    found = [set(group.members) for group in part.groups]
-    return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
-
-
-def repeated(graph: PrimGraph) -> set[str]:
-    """Products of which the parts that are computed, and the whole where it is, are together more than the whole."""
-    wholes = {graph.origins[view.base]: view.base for view in graph.pieces if _is_sum(view.base)}
-    made: Counter[str] = Counter()
-    for prim in live(graph) if wholes else ():
-        if _is_sum(prim):
-            made[graph.origins[prim].split("[")[0]] += math.prod(prim.shape)
-    return {name for name, whole in wholes.items() if made[name] > math.prod(whole.shape)}
-
-
-def _is_sum(prim: Prim) -> bool:
-    return prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED)
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:

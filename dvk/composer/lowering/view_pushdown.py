@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.nodes import Operand, Prim, View
-
-if TYPE_CHECKING:
-    from dvk.composer.lowering.dispatch import Lowering
 
 PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
@@ -18,6 +15,19 @@ MAX_AGAIN = 64
 """Operations computed again for a piece: of joined parts of joined parts, pieces would be twice as many at each level."""
 MARKS = {"own", "tf32", "window", "phased", *SUMMED}
 """Attributes that a part of such a sum has like the whole."""
+
+
+class Lowering(Protocol):
+    """What is asked of `dispatch.Lowering`, which is above."""
+
+    kept_whole: set[Prim]
+    pieces: dict[View, View]
+
+    def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View: ...
+
+    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View: ...
+
+    def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View: ...
 
 
 def pushed(low: Lowering, view: View) -> View:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from dvk.composer.dropin.forward import spelled
+from dvk.composer.ir.text import spelled
 from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.attention_match import LEADS, Match, Operand, matched, shape_of
 from dvk.composer.rewrites.edit import outputs_as_before, packet, reads, rebuilt, ref, sees_layout, users

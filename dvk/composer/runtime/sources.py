@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-FILES = ("embedded.py", "rebuilt.py", "finite.py", "cuda_launch.py", "convert.py", "compact/frame.py")
+FILES = ("guards.py", "rebuild.py", "finite.py", "cuda_launch.py", "convert.py", "nano.py")
 PREFIX = "dvk_"
 BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
 WIDTH = 120

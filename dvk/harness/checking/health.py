@@ -12,23 +12,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from dvk.harness.checking import compare
 from dvk.harness.checking.case import Case
+from dvk.harness.checking.case_keys import Key
 from dvk.harness.checking.compare import Expected
 from dvk.harness.checking.input_families import NATIVE, NONFINITE
-
-if TYPE_CHECKING:
-    from dvk.harness.checking.cases import Cases
+from dvk.harness.checking.reference_runs import Reference
+from dvk.harness.checking.weight_sets import WeightSets
 
 EVERYWHERE = "on every kind of inputs tried"
 SAMPLE_ROWS = 64
 """Looked at first: nearly every wrong answer is wrong there."""
 
 Answer = Sequence[Any]
+
+
+class Cases(Protocol):
+    """What is asked of `cases.Cases`, which is above."""
+
+    keys: list[Key]
+    sets: WeightSets
+    reference: Reference
+
+    def get(self, key: Key) -> Case | None: ...
+
+    def fresh(self, number: int) -> Case: ...
+
+    def state(self, weights: int) -> dict[str, Any]: ...
 
 
 def health(cases: Cases) -> tuple[str, ...]:

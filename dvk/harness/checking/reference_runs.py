@@ -215,7 +215,8 @@ class Reference:
             put_buffers(self.model, self.initial(draw.weights))
 
     def spread(self, draw: Draw, way: Way) -> tuple[Answer | None, bool]:
-        """The answer with products as another program may have them (`nonfinite_spread`), and whether it throws away some of what they give."""
+        """The answer with products as another program may have them (`nonfinite_spread`), and whether it throws away some of what they
+        give."""
         mode = Spread(way)
 
         def run() -> Any:

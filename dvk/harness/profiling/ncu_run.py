@@ -67,7 +67,7 @@ def serve(channel: Channel) -> None:
     request = channel.receive() or {}
     folder = Path.cwd()
     (folder / REQUEST).write_text(json.dumps(request))
-    root = str(Path(__file__).resolve().parent.parent.parent)
+    root = str(Path(__file__).resolve().parents[3])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
     os.environ.setdefault("TMPDIR", str(folder))  # ncu keeps a lock there
     program = [sys.executable, "-m", __name__, str(folder)]

@@ -10,16 +10,13 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-import dvk
-from dvk import machine
+from dvk.cluster.node import unbound
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.session.concurrency import of_each
 from dvk.harness.session.judge_session import Contract, Court
-from dvk.harness.session.verdict_cache import PROTOCOL
 from dvk.records import Candidate, Task, Tier, Verdict
 
 
@@ -85,19 +82,3 @@ class Seat:
         self._court = self._kind = None
 
 
-def unbound() -> None:
-    """Take back the one thread of OpenMP that Ray gives an actor: candidates and references compute on all cores.
-
-    A number that the node's own environment holds stays.
-    """
-    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
-        os.environ.pop("OMP_NUM_THREADS", None)
-
-
-def of_node() -> tuple[str, str]:
-    """(version of the judge, kind of machine); equal kinds may share verdicts."""
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides the GPUs from who asks for none
-    machine.gpu_names.cache_clear()
-    packages = ", ".join(f"{name} {machine.version(name)}" for name in machine.PACKAGES)
-    kind = f"{', '.join(sorted(set(machine.gpu_names())))}; {machine.cpu_name()}, {machine.num_cores()} cores, {machine.isa()}; {packages}"
-    return f"dvk {dvk.__version__}, protocol {PROTOCOL}", kind

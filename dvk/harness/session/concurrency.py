@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from dvk import machine
 from dvk.config import Config
-from dvk.records import Device
+from dvk.records import Device, Task
 
 PER_GPU = 10
 """Of one GPU, which times one candidate after another: these have the next one compiled and checked by then. More only begin
@@ -35,3 +36,13 @@ def served(free: Sequence[int] = ()) -> int:
     """Candidates that every GPU's free memory serves: the bytes given, or those free now."""
     free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
     return max(1, min(free) // WORKER_BYTES)
+
+
+def gpu_for(task: Task, worker: int) -> str | None:
+    """Which GPU a worker uses, as CUDA_VISIBLE_DEVICES names it; None where there is no choice."""
+    names = machine.gpu_names() if task.device == "cuda" else ()
+    if len(names) < 2:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = [part.strip() for part in visible.split(",")] if visible else [str(i) for i in range(len(names))]
+    return chosen[worker % len(chosen)]

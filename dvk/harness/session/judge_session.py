@@ -127,7 +127,8 @@ class Court:
             deadline: on time.monotonic's clock.
         """
         self.tier, self.baselines = tier, tuple(baselines)
-        self._arm_env, self._candidate_env = cuda_connections.of_arms(self.task, candidate, tier), cuda_connections.of_candidate(self.task, candidate, tier)
+        self._arm_env = cuda_connections.of_arms(self.task, candidate, tier)
+        self._candidate_env = cuda_connections.of_candidate(self.task, candidate, tier)
         self._referee.spent, began = {}, time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))

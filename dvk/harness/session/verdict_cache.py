@@ -23,10 +23,8 @@ from pydantic import ValidationError
 from dvk import machine, resources
 from dvk.config import Config
 from dvk.harness.session.verdicts import crowded
-from dvk.records import Candidate, Status, Task, Tier, Verdict, content_hash
+from dvk.records import PROTOCOL, Candidate, Status, Task, Tier, Verdict, content_hash
 
-PROTOCOL = 11
-"""Raised whenever the judge would decide differently or a verdict's fields change their meaning."""
 MAX_BYTES = 256 << 20
 """About 100,000 verdicts; the oldest go first."""
 BUSY_S = 5.0

@@ -10,8 +10,8 @@ gains nothing: whoever reports T - h for a call that takes T is charged h, less 
 There is no second audit that compares the wall clock of n and of 2n calls with what is claimed, as other harnesses have: it looks
 for work that is done outside what is timed, and here nothing is. Every call lies between two stamps of the judge. Outside
 them a runner and all it has started is stopped, on the point of calling or after its bell, and its processor time is compared
-around the stop (`process_stopper`); on a GPU outputs are fetched inside the judge's span, so that what they wait for is charged. A slope over
-calls would see the same span plus the judge's own work between calls, milliseconds that vary by more than what it is to
+around the stop (`process_stopper`); on a GPU outputs are fetched inside the judge's span, so that what they wait for is charged. A slope
+over calls would see the same span plus the judge's own work between calls, milliseconds that vary by more than what it is to
 find.
 """
 

@@ -6,7 +6,7 @@ outputs are compared when the round is over, so that every call comes after the 
 candidate's process once, when it has been stopped ready to call; every output of a timed call is compared.
 
 A call's time is the runner's own (start to end, device synchronised), plus whatever the judge's
-clock saw around it beyond what the handshake costs the reference: see `peer` and `overhead`. One call
+clock saw around it beyond what the handshake costs the reference: see `runner_client` and `overhead`. One call
 on an idle device, caches flushed: host and launch latency count, as for a user whose machine waits.
 
 Decided by measurement (2 cores): a byte over a socket takes 24 µs there and back, 65 µs after an

@@ -7,19 +7,15 @@ written after the paper's description: ChatML without thinking, tools listed as 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dvk.backbone.packing import model_folder
 from dvk.config import Config
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
     from dvk.backbone.hf import Hf
-
-CONFIGS = ("config.json", "adapter_config.json")
-PLACES = ("", "huggingface", "actor/huggingface")
-"""Where in a folder the model may be."""
 
 TEMPLATE = """\
 {%- set told = messages[0].role == 'system' -%}
@@ -105,19 +101,3 @@ def open_davinci(argument: str, config: Config, *, device: str | None = None) ->
     return Hf(loaded._replace(card={**loaded.card, "dialect": "davinci"}), config.backbone, f"davinci:{argument}")
 
 
-def model_folder(path: Path) -> Path:
-    """The model's own folder in a checkpoint, or in a run's folder its latest one.
-
-    Raises:
-        UsageError: there is none, or only the shards of one.
-    """
-    if not path.is_dir():
-        raise UsageError(f"no such folder: `{path}`", "give a downloaded daVinci-kernel checkpoint")
-    steps = sorted((int(found[1]), step) for step in path.iterdir() if (found := re.fullmatch(r"global_step_(\d+)", step.name)))
-    for top in (path, *(step for _, step in reversed(steps))):
-        for place in PLACES:
-            if any((top / place / name).is_file() for name in CONFIGS):
-                return top / place
-    if any(path.rglob("model_world_size_*.pt")):
-        raise UsageError(f"`{path}` holds the shards of a training run", "merge them with verl's model merger, into actor/huggingface")
-    raise UsageError(f"no model in `{path}`", "give the folder that holds config.json")

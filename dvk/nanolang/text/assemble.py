@@ -20,9 +20,10 @@ from dvk.composer.capture.export import Captured
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.triton import LAUNCHER, scalar
 from dvk.composer.dropin import source_file
-from dvk.composer.dropin.forward import Program, held_name, literal, parameter
+from dvk.composer.dropin.forward import Program, held_name, parameter
 from dvk.composer.dropin.namespace import names_bound_by
 from dvk.composer.ir import structures
+from dvk.composer.ir.text import literal
 from dvk.nanolang import frame
 from dvk.nanolang.lint.order import too_early
 from dvk.nanolang.listing.symbolic import Names

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from dvk.composer.codegen.cpp import writer
-from dvk.composer.codegen.cpp.rows import simd_loop
+from dvk.composer.codegen.cpp.render import KernelWriter
 from dvk.composer.codegen.cpp.scalar import REGISTER, STORAGE
+from dvk.composer.codegen.cpp.writer import simd_loop
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Ref
 
 
-class CppWriter(writer.Writer):
+class CppWriter(KernelWriter):
     """The text of one kernel under a schedule."""
 
     buffer = "b"

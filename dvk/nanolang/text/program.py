@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.dropin.forward import HostWriter
-from dvk.composer.fusion.partition import Partition
+from dvk.composer.fusion.groups import Partition
 from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view

@@ -18,7 +18,7 @@ from dvk.composer.capture.export import Captured
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.codegen.triton.matmul_schedule import pays
 from dvk.composer.compose import Plan
-from dvk.composer.fusion.partition import Group
+from dvk.composer.fusion.groups import Group
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.nodes import FLOATS, View
 from dvk.nanolang.listing.symbolic import packet

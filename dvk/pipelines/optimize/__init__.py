@@ -19,8 +19,7 @@ replaying the strategy on what is recorded. Ctrl-C ends the search and keeps the
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from dvk import registry, search, tasks
@@ -35,37 +34,13 @@ from dvk.pipelines.live import Live
 from dvk.pipelines.optimize import clock, sets, summary
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.ending import finish
+from dvk.pipelines.optimize.request import Request
 from dvk.pipelines.optimize.session import TURNS, Session
 from dvk.records import Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
 
 TASKS = "task.jsonl"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asked for."""
-
-    spec: str
-    inputs: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
-    """Other sets of inputs, see `dvk.tasks.extra_inputs`."""
-    init: tuple[str, ...] = ()
-    eval_mode: bool = False
-    dtype: str | None = None
-    device: str | None = None
-    backend: str = "auto"
-    strategy: str = "auto"
-    baselines: tuple[str, ...] = ()
-    library: Path | None = None
-    out: Path | None = None
-    resume: bool = False
-    argv: tuple[str, ...] = ()
-    quiet: bool = False
-    backbone: str | None = None
-    davinci: Path | None = None
-    """A daVinci-kernel checkpoint, in the place of `backbone` and `library`."""
 
 
 def optimize(request: Request, config: Config) -> dict[str, Any]:

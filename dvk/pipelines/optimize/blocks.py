@@ -14,7 +14,7 @@ from typing import Any
 
 from dvk.agents import Subject
 from dvk.composer import Captured, fuse
-from dvk.composer.fusion.partition import Group
+from dvk.composer.fusion.groups import Group
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.harness.profiling.blocks import WHOLE
 from dvk.pipelines.report.graph import LEAVES, operators

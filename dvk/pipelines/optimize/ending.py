@@ -64,7 +64,8 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         "groups": list(groups[lead]), "warnings": optimize_summary.warnings(session.backbone, session.failure),
         "blocks": blocks.rows(subject, fused, times),
         "strategy": strategy, "backbone": backbone,
-        "cost": optimize_summary.cost(turns, episodes[lead], session.backbone), "proposers": optimize_summary.proposers(turns), "arms": credit.arms(turns),
+        "cost": optimize_summary.cost(turns, episodes[lead], session.backbone),
+        "proposers": optimize_summary.proposers(turns), "arms": credit.arms(turns),
         "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))

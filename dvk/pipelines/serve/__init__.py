@@ -12,7 +12,6 @@ the verdicts that this machine remembers.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import sys
@@ -25,6 +24,7 @@ from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
 from dvk.harness.session import lending
 from dvk.harness.session.verdict_cache import Remembered
+from dvk.pipelines.serve.addresses import local
 from dvk.records import Device
 from dvk.sandbox import enclosure
 
@@ -112,14 +112,6 @@ def enclosed(config: Config) -> tuple[Config, str | None]:
         return config, None
     limits = config.limits.model_copy(update={"enclose_gpu": False})
     return config.model_copy(update={"limits": limits}), f"on a GPU the process that judges is not shut in ({failed})"
-
-
-def local(host: str) -> bool:
-    """Nobody beyond this machine reaches it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def bound(host: str, port: int) -> socket.socket:

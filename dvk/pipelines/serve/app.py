@@ -35,7 +35,7 @@ import dvk
 from dvk import machine
 from dvk.interop.kernelgym import Evaluation
 from dvk.interop.kernelgym.fields import ENDED
-from dvk.pipelines.serve import local
+from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import Closed, Desk, Entry, Full, Taken
 from dvk.pipelines.serve.judging import Judging
 

@@ -1,6 +1,6 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
-`schedules` lists what is worth measuring, `render` writes a function (`writer`; windows `pooling`, scans `scan`, products
+`schedules` lists what is worth measuring, `render` writes a function (`render`; windows `pooling`, scans `scan`, products
 `matmul`, convolutions `convolution`), `prelude` what the functions need (`scalar`), FLAGS how they are compiled.
 
 Not covered: scatter, types wider than 8 bytes.
@@ -12,8 +12,8 @@ from typing import Any
 
 from dvk.composer.codegen.cpp import matmul, pooling, scan
 from dvk.composer.codegen.cpp.half_bits import as_bits
+from dvk.composer.codegen.cpp.render import KernelWriter
 from dvk.composer.codegen.cpp.scalar import prelude
-from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.loops import Kernel
 
 FLAGS = (
@@ -82,7 +82,7 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     Args:
         inplace: output number → input number that shares its memory (same offset in every element).
     """
-    return Writer(as_bits(kernel), schedule, inplace or {}).function()
+    return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
 
 
 def runtime(before: str) -> str:

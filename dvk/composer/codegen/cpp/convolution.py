@@ -11,17 +11,14 @@ out; arithmetic around them may not (see `cpp.FLAGS`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dvk.composer.codegen.cpp.pooling import inside
-from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.scalar import REGISTER, inside
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.conv_form import DirectForm, Walk, direct_form, needed, staged
 from dvk.composer.ir.loops import Bound, Instr, Kernel
 from dvk.composer.ir.nodes import BYTES
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
 
 STAGED = (6144, 24576)
 """Elements of a buffer that stay in the L1 cache beside the results (24 KiB of floats), and in the L2 cache."""

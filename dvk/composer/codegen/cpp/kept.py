@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.loops import READS, Instr, Ref
 from dvk.composer.ir.nodes import COSTLY
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
 
 KEPT_BYTES = 1 << 17
 """Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""

@@ -5,13 +5,9 @@ The compiler sees from a segment's ends which conditions hold in it: joined or p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
 
 MAX_SEGMENTS = 6
 """Segments beyond which the text grows for too little."""

@@ -11,16 +11,14 @@ arithmetic around them may not (see `cpp.FLAGS`). A small right operand that lie
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
 
 BLOCK = {"dot": 4096, "outer": 256}
 """Elements of k that one run of partial sums covers; a vector has sixteen sums, a panel's element one."""

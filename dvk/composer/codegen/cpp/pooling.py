@@ -8,25 +8,17 @@ skips the rows that do not exist and starts and ends its vector loop at the edge
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.rows import accumulate
+from dvk.composer.codegen.cpp.scalar import inside
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Bound, Instr, Ref
 
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
-
 MAX_UNROLLED = 32
 """Places of a window that is written out."""
-
-
-def inside(offset: str, bound: Bound) -> str:
-    """Source text: the index is one of the dimension's."""
-    part, count = bound
-    lo, hi = part.span()
-    return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
 
 
 def identity(reduce: Instr) -> float:

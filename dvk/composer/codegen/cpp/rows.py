@@ -8,33 +8,16 @@ and x² in double, where squares of floats are exact and cancellation costs what
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
-from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.scalar import REGISTER, may_be_nan
+from dvk.composer.codegen.cpp.writer import Writer, simd_loop
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import FLOATS
 
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
-
 ONLINE_BLOCK = 1024
 """Elements of a block that stays in the L1 cache between its maximum and its sum (4 KiB of floats)."""
-
-
-def identity(reduce: Instr) -> str:
-    """What a reduction starts from."""
-    if reduce.op in ("reduce_sum", "reduce_prod"):
-        return "0" if reduce.op == "reduce_sum" else "1"
-    if reduce.type not in FLOATS:
-        return "-__LONG_MAX__ - 1" if reduce.op == "reduce_max" else "__LONG_MAX__"
-    return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
-
-
-def may_be_nan(reduce: Instr) -> bool:
-    """A maximum or minimum that NaN has to win."""
-    return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS
 
 
 def clause(reduce: Instr) -> str:
@@ -91,13 +74,6 @@ def open_loop(writer: Writer, lane: Var, outer: tuple[Var, ...], clauses: str) -
             return depth
     simd_loop(writer, lane, clauses, "lo", "hi")
     return depth
-
-
-def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) -> None:
-    """Open a vector loop over some of the lane."""
-    name = writer.names[lane]
-    writer.put(f"#pragma omp simd {clauses}".rstrip())
-    writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
 
 
 def constant_reduce(writer: Writer, r: Instr, chunk: int) -> None:

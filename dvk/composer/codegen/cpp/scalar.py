@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dvk.composer.ir.loops import Instr, Kernel, Ref, nowhere
+from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
 from dvk.composer.ir.nodes import FLOATS, UNARY_FUNCTIONS, WHOLE
 from dvk.composer.ir.symint import Constant, Ratio, Size
 
 if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
+    pass
 
 STORAGE = {"float32": "float", "float64": "double", "float16": "unsigned short", "bfloat16": "unsigned short", "int64": "long",
            "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
@@ -153,21 +153,6 @@ def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
     return kinds.get(dtype, f"({STORAGE[dtype]}){value}")
 
 
-def gathered(writer: Writer, instr: Instr) -> str:
-    """An element at a computed place, or what stands for one that does not exist."""
-    buffer = writer.k.inputs[instr.buffer]
-    # A vector gathers by 32-bit places at once, and half as many by longer ones.
-    kind = "int" if buffer.last < 1 << 31 else "long"
-    places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
-    steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
-    there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
-    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
-    if not there:
-        return value
-    other = nowhere(instr.type) if instr.type in FLOATS else instr.fill
-    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(other, instr.type)})"
-
-
 def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
     """One scalar operation on operands already of the compute type."""
     op, single = instr.op, instr.compute == "float32"
@@ -223,3 +208,24 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tu
         return f"bf2f(f2bf({a[0]}))"
     assert op.startswith("cast_"), op
     return a[0]
+
+
+def inside(offset: str, bound: Bound) -> str:
+    """Source text: the index is one of the dimension's."""
+    part, count = bound
+    lo, hi = part.span()
+    return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
+
+
+def identity(reduce: Instr) -> str:
+    """What a reduction starts from."""
+    if reduce.op in ("reduce_sum", "reduce_prod"):
+        return "0" if reduce.op == "reduce_sum" else "1"
+    if reduce.type not in FLOATS:
+        return "-__LONG_MAX__ - 1" if reduce.op == "reduce_max" else "__LONG_MAX__"
+    return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
+
+
+def may_be_nan(reduce: Instr) -> bool:
+    """A maximum or minimum that NaN has to win."""
+    return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS

@@ -9,16 +9,14 @@ column. Sums and products run in double, as torch's own do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dvk.composer.codegen.cpp.rows import larger
 from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.writer import Writer
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.nodes import FLOATS
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cpp.writer import Writer
 
 BLOCK = 512
 """Elements of a row that are made, scanned and used while they are in the L1 cache."""

@@ -1,28 +1,18 @@
-"""Write one kernel as a C++ function: loops over rows and lanes, one pass over a row a stage.
+"""The writer of one C++ function: its lines, names, loops over tasks, values and accesses.
 
-Row kernels reduce along memory: a task is a row, SIMD runs along it. Column kernels reduce across
-memory: a task is a piece of the fastest row variable, accumulators are arrays over the piece.
-Pointwise kernels are column kernels that reduce nothing. Costly values that a later pass needs again
-are kept in a row-sized buffer on the stack. Sums over long rows accumulate in double.
+The order of passes is `render`'s.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import online_pair
-from dvk.composer.codegen.cpp.centred import centres, declare_first, declare_mean
-from dvk.composer.codegen.cpp.convolution import Direct
-from dvk.composer.codegen.cpp.kept import plan_kept
-from dvk.composer.codegen.cpp.lanes import ahead, flat_kernel, row_segments, segments
-from dvk.composer.codegen.cpp.matmul import Product
-from dvk.composer.codegen.cpp.pooling import inside, window_pass
-from dvk.composer.codegen.cpp.rows import accumulate, clause, constant_reduce, identity, may_be_nan, one_pass, open_loop, simd_loop
-from dvk.composer.codegen.cpp.scalar import REGISTER, STORAGE, gathered, literal, loaded, scalar_expression, stored
-from dvk.composer.codegen.cpp.scan import scan_kernel
+from dvk.composer.codegen.cpp.centred import centres
+from dvk.composer.codegen.cpp.scalar import REGISTER, STORAGE, identity, inside, literal, loaded, may_be_nan, scalar_expression, stored
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref
+from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, nowhere
+from dvk.composer.ir.nodes import FLOATS
 
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
@@ -63,7 +53,6 @@ class Writer:
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """What of the lane the loop being written walks."""
         self.kept: set[int] = set()
-        self.kept = plan_kept(self)
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -75,23 +64,6 @@ class Writer:
     def close(self) -> None:
         self.depth -= 1
         self.put("}")
-
-    # -------------------------------------------------------------- the function
-
-    def function(self) -> str:
-        if self.schedule.get("form") == "direct" or self.k.family == "product":
-            return (Direct if self.schedule.get("form") == "direct" else Product)(self).text()
-        self.signature()
-        if self.k.family in ("scan", "scan_column"):
-            scan_kernel(self)
-        elif self.rows:
-            self._row_kernel()
-        elif self.schedule.get("form") == "flat":
-            flat_kernel(self, self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial")
-        else:
-            self._lane_kernel()
-        self.close()
-        return "\n".join(self.lines)
 
     def params(self) -> str:
         """Parameters; those that share memory with another are not restricted."""
@@ -110,26 +82,6 @@ class Writer:
 
     def _total(self) -> int:
         return self.k.num_rows * self.k.row_length
-
-    def _lane_kernel(self) -> None:
-        """Pointwise and column kernels: tasks are pieces of the fastest row variable, SIMD runs inside a piece."""
-        k = self.k
-        lane = self.lane or Var(1)
-        self.names.setdefault(lane, "i0")
-        if self.lane is not None and self.whole_lane(lane):
-            return
-        chunk = min(int(self.schedule["chunk"]), max(lane.size, 1))
-        pieces = -(-lane.size // chunk)
-        outer = [v for v in k.rows if v is not lane]
-        tasks = pieces * math.prod(v.size for v in outer)
-        self.parallel_for("t", tasks)
-        self.decompose("t", [*outer, ("p", pieces)] if pieces > 1 else outer)
-        self.lane_piece(lane, chunk)
-        if not k.reduced:
-            self.lane_loop([i for i in k.instrs], [], stores=list(k.stores))
-        else:
-            self._passes(chunk)
-        self.close()
 
     def whole_lane(self, lane: Var) -> bool:
         """Write the kernel without pieces of the lane, where a dialect does so; True if that was done."""
@@ -169,38 +121,6 @@ class Writer:
                 self.put(f"const long {flat}{position} = {rest} / {size};")
                 rest = f"{flat}{position}"
 
-    def _row_kernel(self) -> None:
-        """Row kernels: a task is a row, or with `inner` parallelism a piece of each pass over it."""
-        k = self.k
-        if self.schedule["parallel"] == "inner":
-            self.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
-        else:
-            self.parallel_for("t", k.num_rows)
-        self.decompose("t", list(k.rows))
-        for value in sorted(self.kept):
-            self.put(f"{REGISTER[k.instrs[value].type]} {self.buffer}{value}[{k.row_length!r}];")
-        self._passes(0)
-        self.close()
-
-    # -------------------------------------------------------------- passes
-
-    def _passes(self, chunk: int) -> None:
-        k = self.k
-        for stage in range(k.num_stages):
-            self._row_values([i for i in k.instrs if k.is_row_value(i) and i.stage == stage and not i.op.startswith("reduce_")], chunk)
-            reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
-            constant = [r for r in reduces if k.is_row_value(k.instrs[_ref(r.args[0])])]
-            for r in constant:
-                constant_reduce(self, r, chunk)
-            looped = [r for r in reduces if r not in constant and not self._in_pair(r)]
-            if self.pair is not None and self.pair.first in reduces:
-                one_pass(self, self.pair)
-            stores = self._element_stores(stage)
-            if looped or stores:
-                self._pass(self.closure(self.targets(stage)), looped, stores, chunk)
-                self.done.update(i.id for i in self.closure(self.targets(stage)))
-        self._row_stores([s for s in k.stores if k.is_row_store(s)])
-
     def _in_pair(self, reduce: Instr) -> bool:
         return self.pair is not None and reduce in (self.pair.first, self.pair.second)
 
@@ -211,7 +131,7 @@ class Writer:
         """Element-level values that the pass of a stage is made for."""
         k = self.k
         reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self._in_pair(i)]
-        reduced = [_ref(i.args[0]) for i in reduces]
+        reduced = [ref_of(i.args[0]) for i in reduces]
         return [t for t in [*reduced, *(s.value for s in self._element_stores(stage))] if not k.is_row_value(k.instrs[t])]
 
     def closure(self, targets: list[int]) -> list[Instr]:
@@ -233,41 +153,6 @@ class Writer:
             declare_first(self, r, chunk)
         self.put(f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
 
-    def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
-        if self.arrays and self.k.family == "window":
-            window_pass(self, needed, reduces, chunk)
-            return
-        if self.arrays:
-            for r in reduces:
-                self.start(r, chunk)
-            for var in self.k.reduced:
-                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size!r}; ++{self.names[var]})")
-            self.lane_loop(needed, reduces, stores)
-            for _ in self.k.reduced:
-                self.close()
-            self._finish(reduces, chunk)
-            return
-        for r in reduces:
-            if self.is_centre(r):
-                declare_first(self, r, chunk)
-            self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
-            if may_be_nan(r):
-                self.put(f"int nan{r.id} = 0;")
-        for segment in row_segments(self):
-            self.segment = segment
-            depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
-            for instr in needed:
-                self.scalar(instr)
-            for r in reduces:
-                accumulate(self, r, f"v{r.id}")
-            for s in stores:
-                self.store(s)
-            self.close()
-            for _ in range(depth):
-                self.close()
-        self.segment = (0, self.k.reduced[-1].size)
-        self._finish(reduces, chunk)
-
     def is_centre(self, r: Instr) -> bool:
         """The reduction is summed around the row's first element."""
         return r.id in self.means.values()
@@ -280,52 +165,6 @@ class Writer:
             if may_be_nan(r) and not self.arrays:
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
-    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
-        """One vector loop over a piece of the lane, or one over each segment of all of it."""
-        lane, first = self.lane, ahead(self, needed)
-        for instr in first:
-            self.scalar(instr)
-        whole = lane is not None and not self.arrays and int(self.schedule["chunk"]) >= lane.size
-        for start, stop in segments(self.k, lane) if whole and lane is not None else [("0", "len")]:
-            self.put("#pragma omp simd")
-            self.open(f"for (long l = {start}; l < {stop}; ++l)")
-            if lane is not None:
-                self.put(f"const long {self.names[lane]} = lo + l;")
-            for instr in needed:
-                if instr not in first:
-                    self.scalar(instr)
-            for r in reduces:
-                accumulate(self, r, f"v{r.id}[l]")
-            for s in stores:
-                self.store(s)
-            self.close()
-
-    def _row_values(self, instrs: list[Instr], chunk: int) -> None:
-        if not self.arrays:
-            for instr in instrs:
-                self.scalar(instr)
-            return
-        if not instrs:
-            return
-        for instr in instrs:
-            self.put(f"{REGISTER[instr.type]} v{instr.id}[{chunk}];")
-        self.put("#pragma omp simd")
-        self.open("for (long l = 0; l < len; ++l)")
-        if self.lane is not None:
-            self.put(f"const long {self.names[self.lane]} = lo + l;")
-        for instr in instrs:
-            self.put(f"v{instr.id}[l] = {self._expression(instr)};")
-        self.close()
-
-    def _row_stores(self, stores: list[Any]) -> None:
-        if self.arrays and stores:
-            self.lane_loop([], [], stores)
-            return
-        for s in stores:
-            self.store(s)
-
-    # -------------------------------------------------------------- reductions
-
     def accumulator(self, r: Instr) -> str:
         """The type that a reduction's result is collected in."""
         most = LONG_COLUMN if self.arrays else LONG_SUM
@@ -333,8 +172,6 @@ class Writer:
             return "double"  # the product of a lane overflows or underflows where that of the row does not
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
-
-    # -------------------------------------------------------------- expressions
 
     def scalar(self, instr: Instr) -> None:
         """Declare an instruction's value."""
@@ -406,6 +243,67 @@ class Writer:
         self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};")
 
 
-def _ref(arg: Argument) -> int:
+def ref_of(arg: Argument) -> int:
     assert isinstance(arg, Ref), "a reduction's operand is a value"
     return arg.id
+
+FAR = "1e37f"
+"""A first element that is larger, infinite or NaN is not shifted by: differences could overflow where sums do not."""
+
+
+def declare_first(writer: Writer, total: Instr, chunk: int) -> None:
+    """Declare `k…`, the first element of the row, or of each row in the piece of the lane."""
+    source, cell = total.args[0], f"k{total.id}" + ("[l]" if writer.arrays else "")
+    assert isinstance(source, Ref)
+    if writer.arrays:
+        writer.put(f"float k{total.id}[{chunk}];")
+        writer.put("#pragma omp simd")
+        writer.open("for (long l = 0; l < len; ++l)")
+        if writer.lane is not None:
+            writer.put(f"const long {writer.names[writer.lane]} = lo + l;")
+    else:
+        writer.put(f"float {cell};")
+        writer.open("")
+    for var in writer.k.reduced:
+        writer.put(f"const long {writer.names[var]} = 0;")
+    for instr in writer.closure([source.id]):
+        writer.scalar(instr)
+    writer.put(f"{cell} = v{source.id} > -{FAR} && v{source.id} < {FAR} ? v{source.id} : 0;")
+    writer.close()
+
+
+def declare_mean(writer: Writer, total: Instr, chunk: int) -> None:
+    """Declare `c…`, the mean, and make of the sum of differences the sum."""
+    kind, length = REGISTER[total.type], writer.k.row_length
+    at = "[l]" if writer.arrays else ""
+    mean, total_ = f"k{total.id}{at} + v{total.id}{at} / {length}", f"v{total.id}{at}"
+    if writer.arrays:
+        writer.put(f"{kind} c{total.id}[{chunk}];")
+        writer.put("#pragma omp simd")
+        writer.open("for (long l = 0; l < len; ++l)")
+    writer.put(f"{f'c{total.id}[l]' if at else f'const {kind} c{total.id}'} = {mean};")
+    writer.put(f"{total_} += ({kind}){length} * k{total.id}{at};")
+    if writer.arrays:
+        writer.close()
+
+
+def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) -> None:
+    """Open a vector loop over some of the lane."""
+    name = writer.names[lane]
+    writer.put(f"#pragma omp simd {clauses}".rstrip())
+    writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
+
+
+def gathered(writer: Writer, instr: Instr) -> str:
+    """An element at a computed place, or what stands for one that does not exist."""
+    buffer = writer.k.inputs[instr.buffer]
+    # A vector gathers by 32-bit places at once, and half as many by longer ones.
+    kind = "int" if buffer.last < 1 << 31 else "long"
+    places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
+    steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
+    there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
+    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
+    if not there:
+        return value
+    other = nowhere(instr.type) if instr.type in FLOATS else instr.fill
+    return f"dvk_pick<{REGISTER[instr.type]}>({there}, {value}, {literal(other, instr.type)})"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dvk.composer.codegen.cuda.scalar import REGISTER, STORAGE
+from dvk.composer.codegen.cuda.writer import Writer
 from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import BYTES, COSTLY
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.cuda.writer import Writer
 
 KEPT_REGISTERS = 64
 """32-bit registers of a thread that kept values may take: with 1024 threads there are 64 in all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import VariancePair
@@ -11,7 +12,7 @@ from dvk.composer.codegen.analysis.tiles import Axis
 from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.scalar import TYPES
 from dvk.composer.codegen.triton.writer import Function, Writer
-from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.symint import Size
 
 
@@ -58,7 +59,7 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
 def _moments(writer: Writer, pair: MomentsPair, instr: Instr, mask: str) -> None:
     """One of the two sums of a row in registers."""
     if instr is pair.first:
-        pair.shift(writer)
+        _shift(writer, pair)
         gap = f"{writer.arg(instr.args[0], instr.type)} - k{instr.id}"
         writer.tile.put(f"gap{instr.id} = {f'tl.where({mask}, {gap}, 0.0)' if mask else gap}")
     gaps = f"gap{pair.first.id}"
@@ -117,7 +118,7 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     operands = writer.operands(reduces)
     if isinstance(writer.pair, MomentsPair) and writer.pair.first in reduces:
-        writer.pair.shift(writer)
+        _shift(writer, writer.pair)
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
@@ -166,3 +167,19 @@ def _place(writer: Writer, axes: list[Axis]) -> None:
 def _function(writer: Writer, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
     grid = math.prod(a.blocks for a in axes)
     return Function(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])
+
+
+def _shift(writer: Writer, pair: MomentsPair) -> None:
+    """Emit `k…`: the operand's value at the start of the row."""
+    source = pair.first.args[0]
+    assert isinstance(source, Ref)
+    tile, row = writer.tile, writer.tile.axes[-1]
+    # Without its variables the row's axis stands at its first element.
+    writer.walk(replace(row, vars=(), block=1, masked=False))
+    for instr in writer.closure([source.id], row_level=False):
+        text = writer.value(instr)
+        writer.names[instr.id] = f"k{pair.first.id}_{instr.id}"
+        tile.put(f"{writer.names[instr.id]} = {text}")
+    tile.put(f"k{pair.first.id} = {writer.names[source.id]}")
+    writer.names.clear()
+    writer.walk(row)

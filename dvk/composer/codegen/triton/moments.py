@@ -7,13 +7,9 @@ the deviation itself, and not the mean. A row whose first element is an outlier 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from dvk.composer.ir.loops import Instr, Ref
-
-if TYPE_CHECKING:
-    from dvk.composer.codegen.triton.writer import Writer
+from dvk.composer.ir.loops import Instr
 
 
 @dataclass(frozen=True)
@@ -42,18 +38,3 @@ class MomentsPair:
             return [f"{total} = {folded}", f"v{reduce.id} = {total} + k{reduce.id} * {length}"]
         value = f"{folded} - {total} * {total} * (1.0 / {length})"
         return [f"v{reduce.id} = tl.maximum({value}, 0.0, propagate_nan=tl.PropagateNan.ALL)"]
-
-    def shift(self, writer: Writer) -> None:
-        """Emit `k…`: the operand's value at the start of the row."""
-        source = self.first.args[0]
-        assert isinstance(source, Ref)
-        tile, row = writer.tile, writer.tile.axes[-1]
-        # Without its variables the row's axis stands at its first element.
-        writer.walk(replace(row, vars=(), block=1, masked=False))
-        for instr in writer.closure([source.id], row_level=False):
-            text = writer.value(instr)
-            writer.names[instr.id] = f"k{self.first.id}_{instr.id}"
-            tile.put(f"{writer.names[instr.id]} = {text}")
-        tile.put(f"k{self.first.id} = {writer.names[source.id]}")
-        writer.names.clear()
-        writer.walk(row)

@@ -5,14 +5,14 @@ A cross entropy so reads its target's element once more instead of comparing eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 
 if TYPE_CHECKING:
-    from dvk.composer.codegen.triton.writer import Writer
+    pass
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,3 @@ def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
     return None
 
 
-def gather(writer: Writer, reduce: Instr, found: OneHot) -> None:
-    """Emit `f(t)`: the elements the value needs, with the row's index replaced by the position; 0 outside the row."""
-    tile, name = writer.tile, f"t{reduce.id}"
-    row = tile.axes[-1]
-    at = writer.arg(Ref(found.at), "int64")
-    tile.put(f"{name}mask = ({at} >= 0) & ({at} < {writer.k.row_length})")
-    tile.put(f"{name} = tl.where({name}mask, {at}, 0)")
-    writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True))
-    for instr in writer.closure([found.value], row_level=False):
-        text = writer.value(instr)
-        writer.names[instr.id] = f"{name}_{instr.id}"
-        tile.put(f"{name}_{instr.id} = {text}")
-    value = writer.arg(Ref(found.value), reduce.type)
-    writer.names.clear()
-    writer.walk(row)
-    tile.put(f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})")

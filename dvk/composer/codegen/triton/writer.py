@@ -8,12 +8,12 @@ anything: reductions replace them by their identity. The order of passes is not 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dvk.composer.codegen.analysis.online import Pair, VariancePair, nan_shows_anyway, online_pair
 from dvk.composer.codegen.analysis.tiles import Axis, Tile, needs_int64
 from dvk.composer.codegen.triton.moments import MomentsPair
-from dvk.composer.codegen.triton.one_hot import OneHot, gather, one_hot
+from dvk.composer.codegen.triton.one_hot import OneHot, one_hot
 from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
@@ -287,3 +287,21 @@ class Writer:
 
     def row_stores(self) -> list[Store]:
         return [s for s in self.k.stores if self.k.is_row_value(self.k.instrs[s.value])]
+
+
+def gather(writer: Writer, reduce: Instr, found: OneHot) -> None:
+    """Emit `f(t)`: the elements the value needs, with the row's index replaced by the position; 0 outside the row."""
+    tile, name = writer.tile, f"t{reduce.id}"
+    row = tile.axes[-1]
+    at = writer.arg(Ref(found.at), "int64")
+    tile.put(f"{name}mask = ({at} >= 0) & ({at} < {writer.k.row_length})")
+    tile.put(f"{name} = tl.where({name}mask, {at}, 0)")
+    writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True))
+    for instr in writer.closure([found.value], row_level=False):
+        text = writer.value(instr)
+        writer.names[instr.id] = f"{name}_{instr.id}"
+        tile.put(f"{name}_{instr.id} = {text}")
+    value = writer.arg(Ref(found.value), reduce.type)
+    writer.names.clear()
+    writer.walk(row)
+    tile.put(f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})")

@@ -1,0 +1,28 @@
+"""What a node of a cluster says of itself, and what Ray did to its environment. Imports no Ray."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dvk
+from dvk import machine
+from dvk.records import PROTOCOL
+
+
+def of_node() -> tuple[str, str]:
+    """(version of the judge, kind of machine); equal kinds may share verdicts."""
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides the GPUs from who asks for none
+    machine.gpu_names.cache_clear()
+    packages = ", ".join(f"{name} {machine.version(name)}" for name in machine.PACKAGES)
+    kind = f"{', '.join(sorted(set(machine.gpu_names())))}; {machine.cpu_name()}, {machine.num_cores()} cores, {machine.isa()}; {packages}"
+    return f"dvk {dvk.__version__}, protocol {PROTOCOL}", kind
+
+
+def unbound() -> None:
+    """Take back the one thread of OpenMP that Ray gives an actor: candidates and references compute on all cores.
+
+    A number that the node's own environment holds stays.
+    """
+    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
+        os.environ.pop("OMP_NUM_THREADS", None)

@@ -1,0 +1,85 @@
+"""Groups of primitives, kernels in the making, and the partition of a graph into them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dvk.composer.ir.affine import Index, Var
+from dvk.composer.ir.effects import checks, draws, is_step, written
+from dvk.composer.ir.nodes import Prim, View, operand_index
+from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel in the making: members in execution order, each with its index."""
+
+    members: list[Prim]
+    index: dict[Prim, Index]
+    inner: dict[Prim, Index]
+    """For reductions, the index into the operand."""
+    reduced: frozenset[Var]
+    order: list[Var]
+    """Loop variables, outermost first."""
+
+    @property
+    def rows(self) -> int:
+        return math.prod(v.size for v in self.order if v not in self.reduced)
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(v.size for v in self.reduced)
+
+    def is_row_level(self, prim: Prim) -> bool:
+        """The value exists once a row, not once an element."""
+        return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
+
+    @property
+    def is_windowed(self) -> bool:
+        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
+        return any(p.attrs.get("window") for p in self.members)
+
+    def reads(self, prim: Prim, position: int) -> Index | None:
+        return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
+
+
+@dataclass
+class Partition:
+    """Groups and the order in which the host runs groups and extern calls."""
+
+    groups: list[Group]
+    schedule: list[Group | Prim]
+    users: dict[Prim, list[Prim]]
+    escapes: frozenset[Prim] = field(default_factory=frozenset)
+    """Values needed outside the group that computes them."""
+
+
+def live(graph: PrimGraph) -> list[Prim]:
+    """Primitives that an output or a side effect needs, in order."""
+    needed = set(output_bases(graph))
+    for prim in reversed(graph.prims):
+        if prim.kind == "extern" and prim.node is not None and (_has_effect(prim) or prim.op == FINITE):
+            needed.add(prim)
+        if prim in needed:
+            needed.update(o.base for o in prim.operands if isinstance(o, View))
+    return [p for p in graph.prims if p in needed]
+
+
+def output_bases(graph: PrimGraph) -> set[Prim]:
+    found: set[Prim] = set()
+
+    def collect(value: object) -> None:
+        if isinstance(value, View):
+            found.add(value.base)
+        elif isinstance(value, tuple):
+            for part in value:
+                collect(part)
+
+    walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
+    return found
+
+
+def _has_effect(prim: Prim) -> bool:
+    """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
+    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))

@@ -1,0 +1,31 @@
+"""What `dvk optimize` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line asked for."""
+
+    spec: str
+    inputs: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Other sets of inputs, see `dvk.tasks.extra_inputs`."""
+    init: tuple[str, ...] = ()
+    eval_mode: bool = False
+    dtype: str | None = None
+    device: str | None = None
+    backend: str = "auto"
+    strategy: str = "auto"
+    baselines: tuple[str, ...] = ()
+    library: Path | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+    quiet: bool = False
+    backbone: str | None = None
+    davinci: Path | None = None
+    """A daVinci-kernel checkpoint, in the place of `backbone` and `library`."""
